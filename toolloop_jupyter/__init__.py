@@ -81,14 +81,14 @@ _HOME = {
     "core.tools": "tool ToolContext",
     "notebook.live": "show",
 }
-"""The room that has each public name."""
+"""Module -> the public names that it defines."""
 _OF_OTHERS = frozenset(
     [
         *("State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"),
         *("agent_resume", "aagent_resume"),
     ]
 )
-"""Names of LiteLLM's agent API that belong to its other harnesses."""
+"""Names of LiteLLM's agent API that belong to its other agent runtimes (Claude Code, Codex, …)."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
@@ -161,7 +161,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "map"])  # not in `__all__`: `import *` would hide Python's own
+    return sorted([*__all__, "map"])  # `__all__` lacks "map": `import *` would hide Python's own
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

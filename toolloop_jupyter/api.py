@@ -1,6 +1,6 @@
-"""LiteLLM's agent API for the Tool Loop: arguments -> Session.
+"""LiteLLM's agent API for the Tool Loop: checks the arguments and makes the sessions.
 
-The names and keywords are those of `litellm.agent` & co. (1.110), so code moves by changing an import. Unlike
+The names and keywords are those of LiteLLM's agent API (1.110), so existing code only has to change an import. Unlike
 LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be left out.
 """
 
@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, cast
 
 from typing_extensions import Unpack
 
@@ -51,23 +51,55 @@ T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def _with_keywords(function: F) -> F:
-    """Show the shared keywords, with their defaults, in the function's signature (help, Tab)."""
+class _OfAllRows(TypedDict, total=False):
+    """The keywords of `amap` and `map` for all rows together. `RowsOptions` has fields of the same names."""
+
+    concurrency: int
+    """How many rows run at once; with `executor`, how many in each worker."""
+    store: str | Path | None
+    """A file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again."""
+    max_cost: float | None
+    """US dollars for all rows together."""
+    on_error: OnError
+    """"stop": no further row begins after a row that failed."""
+    executor: object
+    """A `concurrent.futures.Executor` whose workers run the rows."""
+    variables: Mapping[str, object] | None
+    """Name -> value, for names in the prompt that are no column."""
+
+
+class RowsKeywords(_OfAllRows, Keywords, total=False):
+    """The keywords of `amap` and `map`."""
+
+
+def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, object] = DEFAULTS) -> F:
+    """Add the shared keywords, with their defaults, to the function's signature, which `help` and Tab show."""
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=kind)
-        for name, kind in Keywords.__annotations__.items()
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(name),
+            annotation=getattr(kind, "__forward_arg__", kind),  # as it is written
+        )
+        for name, kind in kinds.__annotations__.items()
     ]
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     function.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     return function
 
 
+def _with_keywords_of_rows(function: F) -> F:
+    given = RowsOptions()
+    own = {"concurrency": given.concurrency, "on_error": given.on_error}
+    return _with_keywords(function, RowsKeywords, {**DEFAULTS, **own})
+
+
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
-"""The advice where sync code cannot wait."""
+"""The advice to a person whose sync code cannot wait for a coroutine."""
 
 
 class _Notebook(Host):
-    """The host of this process, a kernel or a terminal: its loop, its cells, and the person in front of them."""
+    """Connects runs with this process, a kernel or a terminal: with its event loop, its cells and its user."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
@@ -78,7 +110,7 @@ class _Notebook(Host):
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         if kernel.get_shell() is None:
             return nullcontext()
-        return kernel.running_in_cell(may_be_cleared=not may_ask)  # the decisions stay
+        return kernel.running_in_cell(may_be_cleared=not may_ask)  # a person's decisions stay in the cell
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
         if kernel.get_shell() is not None:
@@ -124,11 +156,11 @@ class _Notebook(Host):
 
 
 NOTEBOOK = _Notebook()
-"""The host of all runs of this process."""
+"""The `Host` of all runs of this process."""
 
 
 class _RowsInNotebook(RowsPresenter):
-    """Shows many rows as a block of the notebook."""
+    """Shows a `Rows` in a cell of the notebook."""
 
     def display(self, rows: Rows) -> None:
         live.display_rows(rows)
@@ -161,7 +193,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
 
 
 class _Collected(Protocol[T_co]):
-    """A turn, or the rows of a table: `collect` runs it to its end."""
+    """A turn or a rows run; `collect` runs it to its end."""
 
     @property
     def model(self) -> str: ...
@@ -176,7 +208,7 @@ def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed:
 
 
 def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
-    """Run the turn, or the rows, to the end. In a notebook, a line is shown while the run waits for LiteLLM's import."""
+    """Run the turn, or the rows, to the end. In a notebook, show a message while the run waits for LiteLLM's import."""
     return turn.collect() if kernel.get_shell() is None else live.say_loading(turn.model, turn.collect)
 
 
@@ -184,13 +216,13 @@ def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
 def aagent(
     harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
-    """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
+    """Run one prompt. `await aagent(...)` returns a Result; `async for event in aagent(..., stream=True)` yields the events.
 
     The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]`. A list may have texts, pictures, paths of
-    files, parts of a message, and other values, which become text as a tool's result does.
+    files, OpenAI content parts, and other values. Other values become text in the same way as a tool's result.
 
-    Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
-    Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
+    Before anything starts, raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError.
+    Awaiting raises OutputInvalid (with `.raw` and `.result`) if no answer fitted `output=`.
     """
     turn = _begin_turn(harness, prompt, keywords, streamed=stream)
     return turn if stream else Pending(_collect(turn), "aagent(…)")
@@ -200,7 +232,7 @@ def aagent(
 def agent(
     harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Result | EventStream:
-    """Run one prompt and return its Result, or with `stream=True` an iterator of its events. Works in a notebook cell.
+    """Run one prompt and return its Result; with `stream=True`, return an iterator over its events. Works in a notebook cell.
 
     Raises what `aagent` raises.
     """
@@ -217,7 +249,8 @@ def aagent_session(
 ) -> AsyncSession:
     """A conversation of many turns: `async with aagent_session(...) as s: await s.arun("…")`.
 
-    `history` continues a conversation in OpenAI format (ours); HistoryInvalid says what is wrong with one.
+    `history`: the messages of an earlier conversation, in OpenAI format, which the session continues. LiteLLM has no such
+    keyword. Raises HistoryInvalid, which says what is wrong with the messages.
     """
     return AsyncSession(_config(harness, keywords), history)
 
@@ -230,77 +263,57 @@ def agent_session(
     return Session(aagent_session(harness, history=history, **keywords))
 
 
-@_with_keywords
-def amap(
-    prompt: str,
-    rows: object,
-    *,
-    concurrency: int = 8,
-    store: str | Path | None = None,
-    max_cost: float | None = None,
-    on_error: OnError = "continue",
-    executor: object = None,
-    variables: Mapping[str, object] | None = None,
-    **keywords: Unpack[Keywords],
-) -> Coroutine[object, None, Rows]:
+@_with_keywords_of_rows
+def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Coroutine[object, None, Rows]:
     """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
 
     Args:
         prompt: a text. `{{name}}` stands for a column, or, if there is no such column, for one of `variables`. In a table of
             texts, `{{row}}` stands for the text.
         rows: a pandas or polars DataFrame, or an iterable of dicts or texts. Each row is read when it is needed.
-        concurrency: the number of rows at once; with `executor`, in each worker.
+        concurrency: how many rows run at once; with `executor`, how many in each worker.
         store: a file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again.
         max_cost: US dollars for all rows together. `timeout`, `max_turns` and the limits in `options` are for one row.
-        on_error: "stop": no further row begins after a row that failed.
-        executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`) whose workers run rows.
+        on_error: "stop" begins no further row after a row that failed; "continue" goes on.
+        executor: a `concurrent.futures.Executor` whose workers run the rows: a process pool, loky, Dask's
+            `Client.get_executor()`.
         variables: name -> value, for names in the prompt that are no column.
         model: as for `aagent`, or a function that takes the row (column -> cell) and returns a ScriptedModel.
 
-    Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Raises what `aagent` raises before anything is
-    sent, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
+    Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Before anything is sent, raises what `aagent`
+    raises, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
-    run = _make_rows_run(prompt, rows, locals())
+    run = _make_rows_run(prompt, rows, keywords)
     return Pending(_collect(run), "amap(…)")
 
 
-@_with_keywords
+@_with_keywords_of_rows
 def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
-    prompt: str,
-    rows: object,
-    *,
-    concurrency: int = 8,
-    store: str | Path | None = None,
-    max_cost: float | None = None,
-    on_error: OnError = "continue",
-    executor: object = None,
-    variables: Mapping[str, object] | None = None,
-    **keywords: Unpack[Keywords],
+    prompt: str, rows: object, **keywords: Unpack[RowsKeywords]
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
-    run = _make_rows_run(prompt, rows, locals())
+    run = _make_rows_run(prompt, rows, keywords)
     return kernel.run_sync(lambda: _collect(run), instead="write `await amap(…)`")
 
 
-def _make_rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
-    """Check the arguments of `amap`, and make the run. `given`: all of them, by name."""
+def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun:
+    """Check the arguments of `amap`, and make the run."""
     from .core.models import Answers
     from .teaching import ModelOfRow
 
-    variables = dict(given["variables"] or {})
-    own = ("concurrency", "store", "max_cost", "on_error", "executor")
-    options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
-    keywords = given["keywords"]
-    model = keywords.get("model")
+    given = cast("dict[str, Any]", keywords)
+    own = {name: given.pop(name) for name in _OfAllRows.__annotations__ if name in given}
+    options = RowsOptions(**{**own, "variables": dict(own.get("variables") or {})})
+    model = given.get("model")
     if callable(model) and not isinstance(model, Answers):
-        keywords["model"] = ModelOfRow(model)
+        given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)
     ask = live.ask_about_row if NOTEBOOK.can_ask() else None
     return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
-    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
+    """Read the messages that `session.save(path)` has written. `agent_session(…, history=load(path))` continues with them.
 
     The file may also hold a bare list of OpenAI messages. `repair` makes an invalid conversation valid, changing as little
     as possible. Raises HistoryInvalid if the file holds no conversation, or one that no provider would accept.

@@ -115,13 +115,13 @@ def test_the_end_of_the_interpreter_ends_it():
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("hang", "did not answer the handshake within 2 s; its last words: starting up …"),
+        ("hang", "did not answer the handshake within 2 s; its last lines on stderr: starting up …"),
         ("garbage", "did not answer the handshake within 2 s; 50 lines on its stdout were no MCP messages"),
-        ("gone", "cannot be connected to: .*; its last words: no database at localhost"),
+        ("gone", "cannot be connected to: .*; its last lines on stderr: no database at localhost"),
     ],
 )
 def test_a_failed_handshake_is_one_line(connect, kind, says):
-    """A server that hangs, writes something else or ends: one line with its last words, and nothing of it is left."""
+    """A server that hangs, writes something else or ends: one line with its last lines on stderr, and nothing of it is left."""
     with pytest.raises(ConnectionFailed, match=says) as failed:
         connect(command(kind), env=environment(), handshake=2)
     assert "\n" not in str(failed.value)
@@ -140,7 +140,7 @@ def test_a_flood_of_stderr_is_bounded(connect):
 
 
 def test_one_that_died_is_started_again(connect):
-    """A server that ends in a call: the error has its last words; the next call goes to a new one."""
+    """A server that ends in a call: the error has its last lines on stderr; the next call goes to a new one."""
     files = connect(command(), env=environment())
     with pytest.raises(ServerError, match=r"the server is gone.*a last word"):
         files.die()
@@ -185,10 +185,10 @@ def answering(status):
         (
             401,
             {"Authorization": "A_TOKEN"},
-            r"refuses the key \(HTTP 401\); look at what headers= names: 'A_TOKEN'",
+            r"refuses the key \(HTTP 401\); check the variables in headers=: 'A_TOKEN'",
         ),
-        (401, None, r"refuses the key \(HTTP 401\); name one: headers="),
-        (403, {"X-Key": "A_TOKEN"}, r"refuses this with the key \(HTTP 403\)"),
+        (401, None, r"refuses the key \(HTTP 401\); pass a key: headers="),
+        (403, {"X-Key": "A_TOKEN"}, r"refuses a request with this key \(HTTP 403\)"),
         (307, {"X-Key": "A_TOKEN"}, r"\(HTTP 307\)"),
         (500, None, r"\(HTTP 500\)"),
     ],
@@ -225,7 +225,7 @@ def test_a_key_with_a_line_break_is_not_shown(connect, monkeypatch, address):
     assert connect(address, headers={"X-Key": "A_TOKEN"}).add(a=1) == {"result": 2}
     for value in ("opaque+Q7/x9.Zp3wVt\nX-More: 1", "opaque+Q7/x9.Zp3wVt-ü"):
         monkeypatch.setenv("A_TOKEN", value)
-        with pytest.raises(Mistake, match="cannot send the text of 'A_TOKEN'") as refused:
+        with pytest.raises(Mistake, match="cannot send the value of 'A_TOKEN'") as refused:
             connect(address, headers={"X-Key": "A_TOKEN"})
         assert "Q7" not in str(refused.value)
 
@@ -251,9 +251,9 @@ def test_a_key_with_a_line_break_is_not_shown(connect, monkeypatch, address):
         ("python", {"handshake": 0}, "handshake must be > 0"),
         ("python", {"max_result": 0}, "max_result must be >= 1"),
         ("python", {"cwd": 3}, "cwd must be"),
-        ("python", {"env": ["HOME"]}, "env= maps names"),
-        ("python", {"env": {"A=B": "PATH"}}, "cannot send the text of 'PATH'"),
-        ("https://host/mcp", {"headers": {"a b": "PATH"}}, "cannot send the text of 'PATH'"),
+        ("python", {"env": ["HOME"]}, "env= must be a dict that maps each name"),
+        ("python", {"env": {"A=B": "PATH"}}, "cannot send the value of 'PATH'"),
+        ("https://host/mcp", {"headers": {"a b": "PATH"}}, "cannot send the value of 'PATH'"),
     ],
 )
 def test_what_is_typed_wrong(connect, given, keywords, says, monkeypatch):

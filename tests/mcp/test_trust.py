@@ -113,9 +113,10 @@ def test_the_card_names_the_server_and_its_claims(connect, server):
     claim, silent = (one.origin for one in person.asked)
     assert "the MCP server “tester 1.0” (a server of this notebook); it runs there" in claim
     assert (
-        "The server says of it, and nobody has checked: it only reads, it stays within the server." in claim
+        "The server says about the tool, and nobody has checked: it only reads, it stays within the server."
+        in claim
     )
-    assert silent.endswith("The server says nothing of its effects.")
+    assert silent.endswith("The server says nothing about the tool's effects.")
     assert "nobody has checked" in question_html(person.asked[0])
     assert person.asked[0].source == ""
 

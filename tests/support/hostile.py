@@ -21,7 +21,7 @@ from toolloop_jupyter.core.events.events import (
     Usage,
 )
 from toolloop_jupyter.core.events.result import Result
-from toolloop_jupyter.core.rows import Row, Rows, RowsProgress
+from toolloop_jupyter.core.rows import Row, Rows, RowsProgress, RowsSpeed
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.live.writing import StreamingText
 from toolloop_jupyter.notebook.transcript import steps as t
@@ -137,7 +137,7 @@ def rows(p: str) -> dict[str, Block]:
         Row(2, "2", {"text": p}, answers[0], p),
     ]
     many = {n: dataclasses.replace(some[n % 3], number=n) for n in range(12)}
-    progress = RowsProgress(12, 8, 4, last=tuple(some), pause=1.0, message=p)
+    progress = RowsProgress(12, 8, 4, last=tuple(some), speed=RowsSpeed(pause=1.0), message=p)
     return {
         "rows running": draw_running_rows(progress, p),
         "rows": draw_finished_rows(Rows(many, progress, message=p), p),

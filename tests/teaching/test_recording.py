@@ -322,10 +322,10 @@ HEADER = '{"toolloop-recording": 1}\n'
         ('{"toolloop-recording": 1}\n{"call": 1}\nnot json\n', "line 3 is no line of a recording"),
         ('{"toolloop-recording": 1}\n{"sent": {"role": "user"}}\n', "line 2"),
         ("[1]\n", "line 1"),
-        (HEADER + '{"call": 1}\n{"at": 0.1, "delta": {"content": "Hal"}}\n', "model call 1 was cut"),
+        (HEADER + '{"call": 1}\n{"at": 0.1, "delta": {"content": "Hal"}}\n', "model call 1 is not complete"),
         (
             HEADER + '{"call": 1}\n{"end": {}}\n{"call": 2}\n{"call": 3}\n{"end": {}}\n',
-            "model call 2 was cut",
+            "model call 2 is not complete",
         ),
     ],
 )
@@ -341,9 +341,9 @@ ODD_LINES = {
     "a delta behind the end": (
         5,
         '{"at": 0.1, "delta": {"content": "and more"}}',
-        "behind the end of its call",
+        "after the end of its call",
     ),
-    "a second end": (5, '{"end": {"finish_reason": "stop"}}', "behind the end of its call"),
+    "a second end": (5, '{"end": {"finish_reason": "stop"}}', "after the end of its call"),
     "an end that is a list": (4, '{"end": []}', "expected an object"),
     "usage in words": (4, '{"end": {"usage": {"prompt_tokens": "many"}}}', "many"),
     "endless usage": (4, '{"end": {"usage": {"completion_tokens": 1e999}}}', "not below 0, got inf"),
@@ -444,7 +444,7 @@ async def test_a_write_error_stops_the_recording_and_not_the_run(tmp_path: Path)
         assert (await run(script(), observer=recorder)).text == "It is 8."
     assert path.read_bytes() == before
     assert len(told) == 1
-    assert "has stopped at model call 3 (it has the 2 before)" in told[0]
+    assert "has stopped at model call 3 (the file has the 2 before)" in told[0]
     assert "too large" in told[0]
     assert (await run(Replay(path))).text == "It is 8."
     assert (await run(script(), observer=recorder)).text == "It is 8."
@@ -459,7 +459,10 @@ async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     before = path.read_bytes()
-    with full_disk(100), pytest.warns(UserWarning, match=r"has stopped at model call 1 \(it has none\)"):
+    with (
+        full_disk(100),
+        pytest.warns(UserWarning, match=r"has stopped at model call 1 \(the file has none\)"),
+    ):
         assert (await recorded(path)).text == "It is 8."
     assert path.read_bytes() == before
 

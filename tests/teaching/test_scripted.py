@@ -128,7 +128,7 @@ async def test_a_turn_that_does_not_fit_says_what_it_got() -> None:
     with pytest.raises(load_litellm().BadRequestError) as caught:
         await ask(model, "go on")
     assert (
-        "expects a last message with role 'tool' and the text 'denied', but got, from 'user': 'go on'"
+        "expects a last message with role 'tool' and the text 'denied', but the last message is from 'user': 'go on'"
         in str(caught.value)
     )
     called = {

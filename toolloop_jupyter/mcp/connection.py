@@ -1,4 +1,4 @@
-"""A connection to a server: its pinned tools, its life, and its report to a person."""
+"""A connection to a server: its pinned tools, its links, and what it tells a person."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from .tools import (
 )
 
 MOST_TOOLS = 1_000
-"""Tools of one server. If it has more, the first ones are listed."""
+"""The most tools of one server. If it has more, the others are ignored."""
 _MOST_PAGES = 100
 MANY_TOOLS = 128
 """OpenAI's limit for one request ("A max of 128 functions are supported": openai-ruby, `CompletionCreateParams#tools`). Its API
 answers more with "array_above_max_length" (zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
 MANY_TOKENS = 5_000
-"""Tokens of a server's tools. A person is told of more, since each model call of a run sends them."""
+"""A person is told if a server's tools have more tokens, since each model call of a run sends them."""
 _BY_HAND = 600.0
-"""Seconds that a call by hand may take."""
+"""Seconds that a call from a person's own code may take."""
 
 
 class Connection(ToolSource):
     """A server whose tools are tools of this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
 
-    Made by `connect()`. Close it by `close()` or `with`; it is also closed when its cell runs again, when nothing holds it any
-    more, and when the kernel ends.
+    Made by `connect()`. Close it by `close()` or `with`; it is also closed when its cell runs again, when nothing refers to it
+    any more, and when the kernel ends.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Connection(ToolSource):
 
     @property
     def tools(self) -> list[ServerTool]:
-        """Its tools, as they are pinned."""
+        """The pinned tools."""
         return list(self._tools.values())
 
     @property
@@ -128,7 +128,7 @@ class Connection(ToolSource):
         raise AttributeError(f"this server has no tool {name!r}; it has: {list_some(tools, 8) or 'none'}")
 
     def __getitem__(self, name: str) -> ServerTool:
-        """The tool with the server's own name for it."""
+        """Return the tool that the server itself calls `name`."""
         for tool in self._tools.values():
             if tool.own_name == name:
                 return tool
@@ -151,23 +151,23 @@ class Connection(ToolSource):
     # --- as a source of tools ---
 
     def list_tools(self) -> Mapping[str, ServerTool]:
-        """Its tools by their attribute names: a person writes `connection.NAME`."""
+        """Return the tools by their attribute names: a person writes `connection.NAME`."""
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """A line for `%toolloop doctor`."""
+        """Return what `%toolloop doctor` shows: (status, line, advice)."""
         if self.closed:
             return "note", f"{self.title}: closed", "run its cell again"
         says = f"{self.title}: {len(self._tools)} tools"
         if self._life.changed:
-            return "note", f"{says}; the server has changed its list", "write .refresh() behind its name"
+            return "note", f"{says}; the server has changed its list", "call .refresh() on the connection"
         problem = self._life.ping()
         return ("bad", f"{says}; {problem}", "run its cell again") if problem else ("ok", says, "")
 
     # --- the list ---
 
     def _pin(self, listed: list[Any]) -> None:
-        """Make the tools of a list. A tool that has not changed stays the same object."""
+        """Make the tools that the server has listed, and pin them. A tool that has not changed stays the same object."""
         include, exclude = self._wanted
         made: dict[str, ServerTool] = {}
         left_out: list[str] = []
@@ -196,11 +196,11 @@ class Connection(ToolSource):
         if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
             most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
             self.notices.append(
-                f"{len(made)} tools, about {tokens:,} tokens, go out with each model call{most}; include=[…] takes fewer"
+                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; include=[…] takes fewer"
             )
 
     def _make_tool(self, one: Any) -> ServerTool:
-        """A listed tool. Raises UnusableSchema."""
+        """Make a ServerTool of a listed tool. Raises UnusableSchema."""
         check_schema(one.input_schema)
         if one.output_schema is not None and len(json.dumps(one.output_schema)) > 1_000_000:
             raise UnusableSchema("its output schema is too large")
@@ -224,36 +224,39 @@ class Connection(ToolSource):
 
 
 def _read_names(given: Iterable[str]) -> frozenset[str]:
-    """The names in a list; a text alone is one name."""
+    """Return the names in a list. A text that is given instead of a list is one name."""
     return frozenset([given] if isinstance(given, str) else given)
 
 
 def describe_listed(one: Any) -> str:
-    """The listed tool as a text, to be compared with later lists."""
+    """Return the listed tool as JSON text, to be compared with later lists."""
     return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
 
 
 class _Life:
-    """The links of a connection, one after the other, and the calls over them. It holds no Connection, so that may be freed."""
+    """The links of a connection, one after another, and the calls over them.
+
+    It does not refer to the Connection, so that Python can free a Connection that nobody uses.
+    """
 
     def __init__(self, target: Target, handshake: float) -> None:
         self._target, self._handshake = target, handshake
         self.log = ServerLog()
         self.closed = False
         self.news: object | None = None
-        """What the server has said of its list since it was asked for it: another object each time."""
+        """A new object each time that the server's list may have changed; None after the list was read."""
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
         self._listed: dict[str, str] = {}
-        """The server's list as last seen. A call of a tool that differs there from the pinned one is refused."""
+        """The server's list as it was read last. If a tool differs there from the pinned one, its calls are refused."""
         self._askers = Askers()
         self.title, self.short_name = target.title, "server"
 
     # --- from code without `await` ---
 
     def list_tools(self) -> list[Any]:
-        """The tools that the server lists now. Raises ConnectionFailed."""
+        """Read the server's list of tools, and remember it as the pinned one. Raises ConnectionFailed."""
         link = self._open()
         news = self.news
         outcome = link.run_sync(_list_all, self._handshake)
@@ -266,12 +269,12 @@ class _Life:
         return listed
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
-        """Call a tool by hand. Raises ServerError."""
+        """Call a tool from a person's own code. Raises ServerError."""
         link = self._open_again()
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
     def ping(self) -> str:
-        """The server's fault; "" for a server that answers."""
+        """Ask the server for its first tools. Returns what is wrong; "" if the server answers."""
         link = self._link
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
@@ -279,7 +282,7 @@ class _Life:
         return "" if outcome.error is None else link.explain(outcome.error)
 
     def close(self, *, wait: bool = True) -> None:
-        """End the link. No new one is opened after this."""
+        """End the link. After this, no new link is opened."""
         with self._lock:
             self.closed = True
             link, self._link = self._link, None
@@ -317,24 +320,24 @@ class _Life:
             self._check_pinned(tool)
             with self._askers.running(asker):
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
-            return read_result(tool, result)  # here: a long one would hold the run's loop
+            return read_result(tool, result)  # here, since a long result would block the run's loop
 
         return work
 
     async def _look_again(self, client: Any) -> None:
-        """List the tools after a change, or of a server that was started again. Each call that comes meanwhile looks itself."""
+        """Read the list again, after a change or after a new start of the server. Calls that come meanwhile read it, too."""
         news = self.news
         self._take_list(await _list_all(client), news)
 
     def _take_list(self, listed: list[Any], news: object) -> None:
-        """Keep a list; `news` is what was known before it was asked for: what has been said since counts still."""
+        """Keep the list that was read. `news` is `self.news` from before: if it is another now, the list is out of date again."""
         self._listed = {one.name: describe_listed(one) for one in listed}
         if self.news is news:
             self.news = None
 
     @property
     def changed(self) -> bool:
-        """Whether the server has, or may have, another list than the one that was pinned."""
+        """True if the server's list is different from the pinned one, or may be."""
         return self.news is not None or self._listed != self._pinned
 
     def _check_pinned(self, tool: ServerTool) -> None:
@@ -349,7 +352,7 @@ class _Life:
             )
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
-        """The server's answer. Raises ServerError; if the server is gone, with its last lines on stderr."""
+        """Return the value of the server's answer. Raises ServerError, with the last lines of stderr if the server is gone."""
         error = outcome.error
         if error is None:
             return outcome.value
@@ -357,7 +360,7 @@ class _Life:
             raise error
         if link.lost(error):
             link.close(wait=False)
-            gone = "the server is gone, and whether the call had an effect is not known"
+            gone = "the server is gone; it is not known whether the call had an effect"
             why = "this connection is closed" if self.closed else gone
             raise ServerError(self.log.add_last_words(why)) from None
         raise ServerError(link.explain(error, 2_000)) from None
@@ -365,7 +368,10 @@ class _Life:
     # --- links ---
 
     def _open_again(self) -> Link:
-        """A living link. The first call over a new one compares the server's tools with the pinned ones. Raises ServerError."""
+        """Return the open link, or open a new one. The first call over a new link reads the server's list again.
+
+        Raises ServerError.
+        """
         try:
             return self._open()
         except ConnectionFailed as error:
@@ -411,7 +417,7 @@ async def _list_first(client: Any) -> Any:
 
 
 async def _list_all(client: Any) -> list[Any]:
-    """The tools of all pages of the list, within bounds. If several tools have the same name, the first one is taken."""
+    """Return the tools of all pages of the list, within limits. If several tools have the same name, the first one is taken."""
     found: dict[str, Any] = {}
     cursor = None
     for _ in range(_MOST_PAGES):
@@ -427,7 +433,7 @@ async def _list_all(client: Any) -> list[Any]:
 # --- connect ----------------------------------------------------------------------------------------------------
 
 _of_cells: dict[tuple[str, int, str], tuple[int, weakref.ref[Connection]]] = {}
-"""(cell's code, line, target) -> (the number of cells that had run by then, the connection made there)."""
+"""(the cell's file name, line, target) -> (the number of cells that had run by then, the connection made there)."""
 
 
 _SECONDS = Check((int, float), "a number of seconds", above=0, unit=" seconds")
@@ -444,7 +450,7 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def _check_given(given: Mapping[str, object]) -> None:
-    """Raise Mistake for a keyword's value of a wrong kind."""
+    """Raise Mistake for a value that its keyword does not take."""
     for keyword, value in given.items():
         if fault := _CHECKS[keyword].find_fault(f"connect(): {keyword}", value):
             raise Mistake(str(fault))
@@ -469,19 +475,19 @@ def connect(
 
     Args:
         server: a command ("uvx mcp-server-fetch", or its words as a list), an address (https://…), "litellm_proxy" for the
-            gateway's own, or a server object of this notebook.
-        env: environment variables of the command, each with the NAME of the variable that has its value.
-        headers: of an address, each with the NAME of the variable that has its value.
+            tools of LiteLLM's gateway, or a server object of this notebook.
+        env: maps the names of the command's environment variables to the NAMES of the variables that have the values.
+        headers: maps the names of HTTP headers to the NAMES of the variables that have the values.
         cwd: the folder that the command starts in.
-        roots: folders that the server is told of when it asks where it may work; it decides what it makes of them.
-        permissions: for this server's tools: a mode, a mapping of the server's names to modes ("*": all others), or a callable.
-            Without it every call is asked about, also in a run that is "full".
+        roots: folders that the server gets if it asks where it may work. Nothing forces the server to stay there.
+        permissions: for this server's tools: a mode, a mapping from the server's names to modes ("*": all others), or a
+            callable. Without it, a person is asked about every call, also if the mode of the run is "full".
         include: the only tools to take, by the server's names.
         exclude: tools to leave out.
-        name: put before a tool's name if another tool has the same one; default: the server's own name.
+        name: put before a tool's name if another tool has the same name; default: the server's own name.
         timeout: seconds that one call may take.
         max_result: how many characters of a result the model gets.
-        handshake: seconds that the server has for its first answers.
+        handshake: seconds that the server has for the handshake and for its list of tools.
 
     Raises Mistake for a wrong argument, ConnectionFailed for a server that does not answer.
     """
@@ -512,19 +518,19 @@ def connect(
 
 
 def _find_place(frame: FrameType, target: Target) -> tuple[str, int, str] | None:
-    """The line of a notebook's cell that calls `connect()`; None for code that is in no cell."""
+    """Return which line of which cell calls `connect()`; None for code that is in no cell."""
     if "In" not in frame.f_globals or frame.f_code.co_name != "<module>":
         return None
     return frame.f_code.co_filename, frame.f_lineno, target.title
 
 
 def _count_cells(frame: FrameType) -> int:
-    """How many cells have run: IPython keeps their texts in `In`."""
+    """Return how many cells have run: IPython keeps their texts in `In`."""
     return len(frame.f_globals.get("In") or ())
 
 
 def _close_earlier(place: tuple[str, int, str] | None, frame: FrameType) -> None:
-    """Close the connection that this very line made in an earlier run of its cell. A loop in one run closes none."""
+    """Close the connection that the same line made in an earlier run of its cell. A loop within one run closes nothing."""
     when, earlier = _of_cells.get(place, (0, None)) if place is not None else (0, None)
     connection = earlier() if earlier is not None else None
     if connection is not None and when < _count_cells(frame):

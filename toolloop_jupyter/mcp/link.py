@@ -1,8 +1,10 @@
-"""One life of a connection. It has a thread of its own with an event loop. One task of that loop has the client from the first
-message to the last. So nothing is nested in the notebook's loop, and no cancel scope crosses a task.
+"""One link to a server, from the handshake to the end. If the server ends, the connection may open another link.
 
-Calls come from any thread as tasks on that loop. A call that is cancelled sends the protocol's cancel. The thread is a daemon:
-when the interpreter ends, `close_all` waits for it, but not for ever.
+A link has a thread of its own with an event loop. One task of that loop opens the client, keeps it and closes it. So nothing is
+nested in the notebook's loop, and no cancel scope of anyio crosses a task.
+
+Calls come from any thread, and run as tasks on that loop. For a call that is cancelled, the client sends the protocol's cancel.
+The thread is a daemon: when the interpreter ends, `close_all` waits for it, but not for ever.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ THREAD = "toolloop-mcp"
 HANDSHAKE = 30.0
 """Seconds until a server must have answered the handshake."""
 CLOSING = 10.0
-"""Seconds that `close` waits for a server's end. The server has 2 seconds to end by itself, then it is killed."""
+"""Seconds that `close` waits for a server's end. The client gives the server 2 seconds to end by itself, then kills it."""
 _GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL to processes that a server has left behind."""
 _TRIM = 1.0
@@ -59,7 +61,7 @@ class ConnectionFailed(HarnessError):
 
 
 class Link:
-    """A client on its thread: opened once, closed once."""
+    """An MCP client on a thread of its own. A link is opened once and closed once."""
 
     def __init__(
         self,
@@ -69,8 +71,8 @@ class Link:
         on_change: Callable[[], None],
         ask: Callable[[], Asker | None],
     ) -> None:
-        """`on_change` is called, on the thread, when the server says that its tools have changed. `ask` finds the Asker for its
-        questions.
+        """`on_change` is called, on the link's thread, when the server says that its tools have changed. `ask` returns the Asker
+        for a question of the server, or None.
         """
         self._target, self._log, self._on_change, self._find_asker = target, log, on_change, ask
         self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
@@ -81,12 +83,12 @@ class Link:
         self._status = 0
         """The HTTP status of the last request."""
         self.ended = False
-        """Whether the server is gone, or the link was closed."""
+        """True when the server is gone, or the link was closed."""
 
     # --- from any thread ---
 
     def open(self, timeout: float = HANDSHAKE) -> Client:
-        """Start, and wait for the handshake. Raises ConnectionFailed; the process is ended then."""
+        """Start the thread, and wait for the handshake. Raises ConnectionFailed after it has ended the server's process."""
         _require_client()
         _open_links.add(self)
         self._timeout = timeout
@@ -96,7 +98,9 @@ class Link:
         except BaseException as error:
             self.close(wait=False)
             if isinstance(error, concurrent.futures.TimeoutError):
-                raise ConnectionFailed(f"{self._target.title} holds its thread and does not answer") from None
+                raise ConnectionFailed(
+                    f"{self._target.title} blocks its thread and does not answer"
+                ) from None
             raise
         if outcome.error is not None or self._client is None:
             self._thread.join(CLOSING)
@@ -106,16 +110,16 @@ class Link:
         return self._client
 
     def close(self, *, wait: bool = True) -> None:
-        """Close the server's input, then end processes that do not end by themselves. Safe to call twice, and from any thread."""
+        """Close the server's input, then end its processes that do not end by themselves. Safe to call twice, from any thread."""
         self.ended = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed already
-                self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - the one of then
+                self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - `_cancel` may change until then
         if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(CLOSING)
 
     async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
-        """Run `work(client)` on the thread, and return its outcome. A cancel is passed on to it.
+        """Run `work(client)` on the link's thread, and return its outcome. If the caller is cancelled, so is the work.
 
         If the link has ended, nothing runs, and the outcome is a ConnectionFailed.
         """
@@ -125,7 +129,7 @@ class Link:
         )
 
     def run_sync(self, work: Callable[[Client], Awaitable[object]], timeout: float) -> Outcome:
-        """Like `run`, for code without `await`. Ctrl-C cancels the work, and so does the timeout."""
+        """Like `run`, for code without `await`. Ctrl-C cancels the work; so does the end of `timeout` (seconds)."""
         future = self._begin(work)
         if future is None:
             return Outcome(error=ConnectionFailed(_CLOSED))
@@ -145,7 +149,7 @@ class Link:
     def _begin(
         self, work: Callable[[Client], Awaitable[object]]
     ) -> concurrent.futures.Future[Outcome] | None:
-        """Start work on the thread; None if the link has ended."""
+        """Start `work` on the link's thread, and return its future; None if the link has ended."""
         client, loop = self._client, self._loop
         if self.ended or client is None or loop is None:
             return None
@@ -161,7 +165,7 @@ class Link:
             return None
 
     def lost(self, error: BaseException) -> bool:
-        """Whether an error of a call means that the server is gone."""
+        """Return whether an error of a call means that the server is gone."""
         if self.ended or isinstance(error, ConnectionFailed):
             return True
         import anyio
@@ -175,9 +179,9 @@ class Link:
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
     def explain(self, error: BaseException, limit: int = 300) -> str:
-        """The failure in one line. For a refused key, it names the key's variable."""
+        """Describe the failure in one line. If the server refuses the API key, the line also names the variables to check."""
         if self._status in (401, 403):
-            what = "the key" if self._status == 401 else "this with the key"
+            what = "the key" if self._status == 401 else "a request with this key"
             return f"the server refuses {what} (HTTP {self._status}); {self._target.key_place}"
         while (inner := getattr(error, "exceptions", None)) and len(inner) == 1:
             error = inner[0]
@@ -194,7 +198,7 @@ class Link:
             _open_links.discard(self)
 
     async def _live(self) -> None:
-        """The one task of this life. All contexts of the client are entered and left here."""
+        """The one task of the link in which all contexts of the client are entered and left."""
         outcome = await attempt(self._serve())
         self.ended = True
         if not self._opened.done():
@@ -208,7 +212,7 @@ class Link:
             self._cancel = scope.cancel
             async with self._make_client() as client:
                 scope.deadline = math.inf
-                # We check results ourselves: the client tries any pattern of a server, and a pattern may block Python for ever.
+                # We check results ourselves: the client would try any pattern of a server, and some block Python for ever.
                 client.session.validate_tool_result = _accept_result
                 self._client = client
                 async with anyio.create_task_group() as tasks:
@@ -220,7 +224,7 @@ class Link:
                     tasks.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Listen for changes, as the newer protocol offers it. The older one sends messages (`_take_message`)."""
+        """Listen for changes of the tools, if the protocol has that. In an older one, messages tell them (`_take_message`)."""
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
             await attempt(self._hear(client))  # a server need not offer it
@@ -252,13 +256,13 @@ class Link:
         )
 
     async def _list_roots(self, _context: object) -> Any:
-        """The folders that the person has given it; without any the client says that it has no roots."""
+        """Answer with the folders in `roots=`. Without folders, the client itself tells the server that it has no roots."""
         from mcp_types import ListRootsResult
 
         return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
-        """Answer a question of the server. A person fills in a form; an address, or a question without a person, is declined."""
+        """Let a person fill in the form of the server's question, and return it. If nobody can, or if it is no form, decline."""
         from mcp_types import ElicitResult
 
         asker = self._find_asker()
@@ -269,7 +273,7 @@ class Link:
 
     @asynccontextmanager
     async def _ask_over_http(self, target: Target) -> AsyncIterator[Any]:
-        """The streams of a server at an address. The client (mcp 2.3) follows redirects only to the same host."""
+        """Open the streams to a server at an address. The client (mcp 2.3) follows redirects only to the same host."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -286,7 +290,7 @@ class Link:
 
     @asynccontextmanager
     async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:
-        """Start the process; gives its streams. At the end, no process of its group is left."""
+        """Start the server's process, and yield the streams to it. At the end, no process of the server's group is left."""
         import anyio
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -314,7 +318,7 @@ class Link:
                     await _end_group(number)
 
     async def _pass_on(self, read: Any, send: Any) -> None:
-        """Pass the messages on, count lines that are no messages, and notice the server's end."""
+        """Pass the server's messages on, count the lines that are no messages, and notice the server's end."""
         async with send:
             async for message in read:
                 if isinstance(message, Exception):
@@ -325,7 +329,7 @@ class Link:
 
 
 def _require_client() -> None:
-    """Import the client before the server's time runs: it takes a second. Raises Mistake if it is not installed."""
+    """Import the client before the server's time begins: the import takes a second. Raises Mistake if it is not installed."""
     try:
         from mcp import Client  # noqa: F401
     except ImportError as error:
@@ -348,10 +352,10 @@ def _silence_client_log() -> None:
 
 
 def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...], Path]:
-    """(a command that first writes its process number to a file, the file).
+    """Return (a command that first writes its process number to `file`, `file`).
 
-    The client (mcp 2.3) starts a process in a group of its own, and does not tell its number. If a server ends by itself, the
-    client leaves the server's children running. On Windows, its job object ends them all.
+    The client (mcp 2.3) starts a process in a group of its own, and does not tell us the number. If a server ends by itself,
+    the client leaves the server's children running. On Windows, the client's job object ends them all.
     """
     if os.name != "posix":
         return command, file
@@ -359,7 +363,7 @@ def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...],
 
 
 async def _end_group(number: Path) -> None:
-    """End the processes that are left of a process group after its leader is gone."""
+    """End the processes of a group that still run after the group's leader has ended. `number` is the file with its number."""
     try:
         group = int(number.read_text())  # noqa: ASYNC240 - a few bytes
     except (OSError, ValueError):  # it was not started; or this is Windows

@@ -1,4 +1,4 @@
-"""A server's stderr: it goes to a file of ours, never to the stderr of this process. Errors show its last lines."""
+"""A server's stderr. It is written to a file, never to the stderr of this process. Error messages show its last lines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TextIO
 from ..core.text import hide, plain, settle_lines
 
 MOST_BYTES = 10_000_000
-"""A longer file is emptied: a server may write without end."""
+"""A file with more bytes is emptied, since a server may write without end."""
 TAIL = 20_000
-"""Bytes at the end of the file that can be read."""
+"""How many bytes at the end of the file can be read."""
 LAST_WORDS = 300
-"""Characters of the last lines that an error shows."""
+"""The most characters of the last lines that an error message shows."""
 
 
 class ServerLog:
-    """The file of one connection. Each start of the server writes there. `close()` removes the file."""
+    """The log file of one connection. A server that is started again writes to the same file. `close()` removes the file."""
 
     def __init__(self) -> None:
         handle, name = tempfile.mkstemp(prefix="toolloop-mcp-", suffix=".log")
@@ -30,7 +30,7 @@ class ServerLog:
         """Lines on stdout that were no MCP messages."""
 
     def open(self) -> TextIO:
-        """The file, opened for a process: each write goes to the end of the file, also after `trim`."""
+        """Open the file for a server's process. Each write goes to the end of the file, also after `trim` has emptied it."""
         return self._path.open("a", encoding="utf-8")
 
     def trim(self) -> None:
@@ -41,24 +41,24 @@ class ServerLog:
                 os.truncate(self._path, 0)
 
     def tail(self) -> str:
-        """The end of the text, plain and without keys."""
+        """Return the end of the log as plain text, without API keys."""
         return hide(plain(settle_lines(self._last + self._read()))[-TAIL:])
 
     def last_words(self) -> str:
-        """The last lines in one line, with the number of wrong lines on stdout; "" if there is nothing to tell."""
+        """Return one line: the last lines of stderr, and how many lines on stdout were no messages; "" if there are neither."""
         lines = [line.strip() for line in self.tail().splitlines() if line.strip()]
         words = " / ".join(lines[-3:])[-LAST_WORDS:]
-        said = f"its last words: {words}" if words else ""
+        said = f"its last lines on stderr: {words}" if words else ""
         noise = f"{self.noise} line{'s' * (self.noise > 1)} on its stdout were no MCP messages"
         return "; ".join(part for part in (said, noise if self.noise else "") if part)
 
     def add_last_words(self, line: str) -> str:
-        """A line about the server, followed by its last lines."""
+        """Return `line`, which is about the server, followed by the server's last lines."""
         words = self.last_words()
         return f"{line}; {words}" if words else line
 
     def close(self) -> None:
-        """Remove the file. Its end can still be read."""
+        """Remove the file. `tail()` still returns its end."""
         self._last = self.tail()
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -68,5 +68,5 @@ class ServerLog:
             with self._path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
                 return file.read(TAIL).decode("utf-8", "replace")
-        except OSError:  # it is closed
+        except OSError:  # `close()` has removed the file
             return ""

@@ -1,7 +1,8 @@
-"""Questions of a server to a person in the middle of a call (the protocol's elicitation). A question is a form; the server gets
-it only if the person sends it.
+"""A server's questions to a person during a tool call (the protocol's elicitation). A question is a form. The server gets the
+filled form only if the person sends it.
 
-Other requests of a server to its client are refused: for words of a model (sampling), for a visit to an address.
+Two other kinds of requests are refused: those that ask for a model's answer (sampling), and those that send the person to an
+address.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from ..core.tools import InvalidArguments, JsonSchema, ToolContext
 from .schema import UnusableSchema, check_schema, find_problem
 
 _MESSAGE = 2_000
-"""Characters of a server's question."""
+"""The most characters of a server's question that are shown."""
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}
 
 _current: contextvars.ContextVar[Asker | None] = contextvars.ContextVar("toolloop_mcp_asker", default=None)
 
 
 class Asker:
-    """Asks the person whose run has made the call."""
+    """Asks the person whose run has called the tool."""
 
     def __init__(self, tool: str, server: str, context: ToolContext) -> None:
         self._tool, self._server, self._context = tool, server, context
         self._numbers = itertools.count(1)
 
     async def ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
-        """(the protocol's action, the filled form). "decline" also if nobody is there, or if the form does not fit its schema."""
+        """Ask the person, and return (the protocol's action, the filled form).
+
+        The action is "decline" also if nobody can answer, or if the schema or the filled form is not valid.
+        """
         try:
             check_schema(schema)
         except UnusableSchema:
@@ -45,7 +49,7 @@ class Asker:
             input=_fill_in(shown),
             call_id=f"{self._context.call_id}.{next(self._numbers)}",
             schema=shown,
-            origin=f"Asked by {self._server}, for {self._tool}. What you send goes there; no model sees it before.",
+            origin=f"Asked by {self._server}, for {self._tool}. What you send goes to the server; no model sees it first.",
             question=question or "The server asks for this",
             check=lambda edited: _Checked(_check(schema, edited)),
             scopes=("call",),
@@ -63,7 +67,7 @@ class _Checked:
 
 
 def _check(schema: JsonSchema, edited: Mapping[str, object]) -> dict[str, Any]:
-    """The filled form. Raises InvalidArguments if it does not fit the server's schema."""
+    """Return the filled form. Raises InvalidArguments if it does not fit the server's schema."""
     if problem := find_problem(schema, filled := dict(edited)):
         raise InvalidArguments(problem)
     return filled
@@ -77,7 +81,10 @@ def _read(decision: Decision, approval: Approval, schema: JsonSchema) -> tuple[s
 
 
 def _show_choices(schema: JsonSchema) -> JsonSchema:
-    """The schema for the form: choices with titles (`oneOf` of constants) as a list of values, the titles in the description."""
+    """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`.
+
+    Their titles become part of the description.
+    """
     properties = dict(schema.get("properties") or {})
     for name, part in properties.items():
         options = part.get("oneOf", part.get("anyOf")) if isinstance(part, Mapping) else None
@@ -90,9 +97,9 @@ def _show_choices(schema: JsonSchema) -> JsonSchema:
 
 
 def _fill_in(schema: JsonSchema) -> dict[str, object]:
-    """The form as a person first sees it: with the defaults, or empty values.
+    """Return what the form has at first: for each field the default, the first choice, or an empty value.
 
-    A field that may be left out is left out if an empty value would be wrong: of a text with a format or a least length.
+    An optional field is left out if an empty value is not valid for it, for example if a text has a `format` or a `minLength`.
     """
     required = schema.get("required") or ()
     filled: dict[str, object] = {}
@@ -113,14 +120,14 @@ def _fill_in(schema: JsonSchema) -> dict[str, object]:
 
 
 class Askers:
-    """The Askers of the calls that run over one connection."""
+    """The Asker of each call that runs over one connection."""
 
     def __init__(self) -> None:
         self._running: list[Asker] = []
 
     @contextlib.contextmanager
     def running(self, asker: Asker) -> Iterator[None]:
-        """While entered, questions in this task go to `asker`; all questions, if no other call runs."""
+        """While entered, `asker` gets the questions that come in this task; if no other call runs, it gets all questions."""
         self._running.append(asker)
         token = _current.set(asker)
         try:
@@ -130,7 +137,7 @@ class Askers:
             self._running.remove(asker)
 
     def find(self) -> Asker | None:
-        """The Asker for a question that comes now; None if it is not certain whose question it is (it is then declined)."""
+        """Return the Asker for a question that comes now; None if nobody can tell which call asks. That question is declined."""
         if (mine := _current.get()) is not None:
             return mine
         return self._running[0] if len(self._running) == 1 else None

@@ -1,4 +1,4 @@
-"""Checks a server's JSON schema, gives it the form for the model, and checks arguments against it.
+"""Checks a server's JSON schema, rewrites it for the model, and checks arguments against it.
 
 The schema comes from outside. Nothing is fetched for it, no pattern is tried that could take for ever, and its size is limited.
 """
@@ -54,7 +54,7 @@ _TYPES = {
     "null": "null",
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""Names of properties that providers take."""
+"""The names of properties that providers accept."""
 _BY_NAME = frozenset(
     ("dependentRequired", "dependentSchemas", "dependencies", "if", "then", "else", "propertyNames")
 )
@@ -78,7 +78,7 @@ def check_schema(schema: JsonSchema) -> None:
     if size > LONGEST:
         raise UnusableSchema(f"its schema has {size:,} characters")
     if schema.get("type") != "object":
-        raise UnusableSchema("its schema is of no object")
+        raise UnusableSchema('its schema does not have "type": "object"')
     if mixed := [key for key in ("anyOf", "oneOf", "allOf", "enum", "not", "$ref") if key in schema]:
         raise UnusableSchema(f"its schema has {mixed[0]} at its top, which providers refuse")
     parts = attempt_call(lambda: sum(1 for _ in walk_schema(schema)))
@@ -89,7 +89,7 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema("its schema is no valid JSON schema")
     if isinstance(attempt_call(lambda: _check_form({**make_offered(schema), "$schema": _NEWEST})), Raised):
         raise UnusableSchema(
-            "its schema is of an old draft, and cannot be written in the newest, which providers take"
+            "its schema is of an old draft, and cannot be written in the newest draft, which providers take"
         )
 
 
@@ -99,12 +99,12 @@ def _write(schema: JsonSchema) -> bytes:
 
 
 def _check_form(schema: JsonSchema) -> None:
-    """Raise an error for a schema that its draft does not allow. Its patterns may be JavaScript's, so they are not tried."""
+    """Raise an error for a schema that its draft does not allow. Patterns are not checked: they may be written for JavaScript."""
     _find_draft(schema).check_schema(schema, format_checker=jsonschema.FormatChecker(formats=()))
 
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
-    """New name -> the schema's own name, for each argument whose own name a provider would refuse."""
+    """Map a new name to the schema's own name, for each argument whose own name a provider would refuse."""
     names = list(schema.get("properties") or ())
     taken = set(filter(_KEY.fullmatch, names))
     keys: dict[str, str] = {}
@@ -184,8 +184,9 @@ def _read_key(part: str) -> str:
 
 # --- checking a value -------------------------------------------------------------------------------------------
 #
-# A schema of a few lines can ask for endless work: a pattern that goes back and forth, definitions that double at each step,
-# pairs of a long list. So each keyword that is tried is counted. A keyword that could take for ever is left to the server.
+# A schema of a few lines can ask for endless work: a pattern that goes back and forth, definitions that double at each step, a
+# comparison of all pairs in a long list. So we count the keywords that are tried. We do not check a keyword that could take for
+# ever; the server checks it.
 
 _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
 """A function that jsonschema calls for one keyword; it returns the errors of the value."""
@@ -205,9 +206,9 @@ def _find_draft(schema: JsonSchema) -> type[Validator]:
 
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
-    """Make the draft's validator, which counts its work.
+    """Make a validator of the draft that counts its work.
 
-    `names_by_pattern`: whether the schema has patterns for names. If so, the keywords that try these patterns are not checked.
+    If the schema has patterns for names (`names_by_pattern`), the keywords that try these patterns are not checked.
     """
     own: dict[str, _Check] = {**draft.VALIDATORS, "pattern": _check_pattern}
     own |= {key: check for key, check in _OF_LONG_LISTS.items() if key in own}
@@ -269,7 +270,7 @@ def _check_pattern(
 def _longest_match(pattern: str) -> int:
     """Return the length of the longest text on which a pattern is tried; -1 if it is tried on none.
 
-    Each place where the pattern can go on in two ways multiplies the time by the length of the text.
+    Each place where the pattern can continue in two ways multiplies the time by the length of the text.
     """
     choices = len(re.findall(r"(?<!\\)(?:[*+|]|(?<!\()\?|\{\d*,\d*\})", pattern))
     if choices > 2 or re.search(r"\)[*+?{]|\\\d|\(\?P=", pattern):
@@ -278,7 +279,7 @@ def _longest_match(pattern: str) -> int:
 
 
 def find_problem(schema: JsonSchema, value: object) -> str:
-    """Return the first fault of a value by a schema, in one line; "" if the value fits."""
+    """Return one line that says why the value does not fit the schema; "" if it fits."""
     problems = attempt_call(_list_problems, schema, value)
     if isinstance(problems, Raised):
         return "it cannot be checked against the schema"
@@ -288,7 +289,10 @@ def find_problem(schema: JsonSchema, value: object) -> str:
 def _list_problems(
     schema: JsonSchema, value: object, shown: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """List the faults of a value, one line each. `shown`: own name -> the model's name, for renamed arguments."""
+    """List what does not fit in a value, one line each.
+
+    `shown` maps the server's name of an argument to the name that the model sees, for each argument that was renamed.
+    """
     names_by_pattern = '"patternProperties"' in json.dumps(schema)
     checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
     made = checker(schema, registry=Registry())
@@ -305,7 +309,7 @@ def _list_problems(
 
 
 def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Iterator[str]:
-    """Explain an error in lines such as those for a function's arguments: the place, the expected value, the given value."""
+    """Explain an error in lines with the place, the expected and the given value. They look like those for a Python function."""
     path = [*error.absolute_path]
 
     def write(*steps: Any) -> str:
@@ -338,7 +342,7 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
 
 @dataclass(frozen=True)
 class SchemaArguments(JsonArguments):
-    """Reads the arguments of one tool's calls by a JSON schema. Their values are the JSON itself."""
+    """Checks the arguments of one tool's calls against a JSON schema. The values stay plain JSON."""
 
     schema: JsonSchema = field(repr=False)
 
@@ -352,7 +356,7 @@ class SchemaArguments(JsonArguments):
         problems = attempt_call(_list_problems, self.schema, own, shown)
         if isinstance(problems, Raised):
             circle = isinstance(problems.error, RecursionError)
-            why = "they nest without end" if circle else "they cannot be checked against the schema"
+            why = "they are nested without end" if circle else "they cannot be checked against the schema"
             raise InvalidArguments(f"{begin} {why}")
         if problems:
             told = problems[:_MOST] + (["and more"] if len(problems) > _MOST else [])
@@ -360,7 +364,7 @@ class SchemaArguments(JsonArguments):
         return {shown.get(name, name): value for name, value in own.items()}
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """Return the arguments of the call to the server: one mapping by the server's own names, which may be any text."""
+        """Return the function's arguments: one mapping from the server's own names, which may be any text, to the values."""
         names = find_wire_names(self.schema)
         return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
@@ -372,6 +376,6 @@ class SchemaArguments(JsonArguments):
             if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
                 continue
             if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-                made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # under the rules of all arguments
+                made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # by the rules for all arguments
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]

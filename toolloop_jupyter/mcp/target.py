@@ -1,4 +1,4 @@
-"""The argument of `connect()` -> the target of a connection: a command, an address, the gateway, or a server object."""
+"""Turns the argument of `connect()` into a target: a command, an address, LiteLLM's gateway, or a server object."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ from ..core.text import hide_suspected, leave_out_user, plain, remember
 
 GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""Names of headers (RFC 9110, 5.6.2)."""
+"""A valid name of a header (RFC 9110, 5.6.2)."""
 _TAKES = 'connect() takes a command ("uvx mcp-server-time"), an address (https://…) or a server object'
+_EXAMPLES = {"env": 'env={"API_TOKEN": "BOARD_TOKEN"}', "headers": 'headers={"Authorization": "BOARD_TOKEN"}'}
+"""What to write for a keyword that takes names of variables."""
 _TITLE = 120
-"""Characters of a command or an address that are shown."""
+"""The most characters of a command or an address that are shown."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The command or address of a server, with its environment or headers."""
+    """A server's command with its environment, its address with the headers, or the server object."""
 
     kind: Literal["stdio", "http", "memory"]
     title: str
-    """Its name for a person. It has no key and no value of a variable."""
+    """What a person sees as the target. It contains no API key and no value of a variable."""
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     key_place: str = field(default="", repr=False)
-    """The thing to check if its key is refused, such as a variable."""
+    """Advice for a person if the server refuses the API key: which variables to check."""
     server: object = field(default=None, repr=False)
     roots: tuple[str, ...] = field(default=(), repr=False)
-    """Addresses (file://…) of the folders that the server is told of."""
+    """The folders that the server is told about, as addresses (file://…)."""
 
 
 def read_target(
@@ -50,9 +52,10 @@ def read_target(
     cwd: str | None,
     names: Mapping[str, object],
 ) -> Target:
-    """The target that a person means. `names` are their variables, in which the values of `env` and `headers` are looked up.
+    """Return the target that `given` stands for. The values of `env` and `headers` are names of variables.
 
-    Raises Mistake with what to write instead. The message has no value of a variable.
+    Each of these variables is in the environment, or in `names`, the caller's variables. Raises Mistake, which says what to
+    write instead. The message contains no value of a variable.
     """
     if isinstance(given, str) and given.strip() == GATEWAY:
         _refuse_beside(headers=headers, env=env, cwd=cwd)
@@ -62,8 +65,8 @@ def read_target(
         filled = _fill_in("headers", headers, names)
         if authorization := next((key for key in filled if key.lower() == "authorization"), ""):
             filled[authorization] = _with_scheme(filled[authorization])
-        known = f"look at what headers= names: {', '.join(map(repr, (headers or {}).values()))}"
-        place = known if headers else 'name one: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
+        known = f"check the variables in headers=: {', '.join(map(repr, (headers or {}).values()))}"
+        place = known if headers else 'pass a key: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
         return Target("http", _shorten(leave_out_user(given)), url=given, headers=filled, key_place=place)
     if isinstance(given, (str, list, tuple)):
         _refuse_beside(headers=headers)
@@ -76,7 +79,7 @@ def read_target(
 
 
 def _gateway() -> Target:
-    """LiteLLM's gateway, with the address and the key that its models are called with."""
+    """Return the target of LiteLLM's gateway. It has the address and the API key that calls of the gateway's models have."""
     base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
         if not value:
@@ -89,7 +92,7 @@ def _gateway() -> Target:
 
 
 def _split(given: str | Sequence[object]) -> list[str]:
-    """The words of a command. Raises Mistake for an empty command, and for a program that does not exist."""
+    """Return the words of a command. Raises Mistake for an empty command, and for a program that does not exist."""
     try:
         words = shlex.split(given) if isinstance(given, str) else [os.fspath(word) for word in given]  # type: ignore[call-overload]
     except (ValueError, TypeError) as error:
@@ -106,7 +109,7 @@ def _split(given: str | Sequence[object]) -> list[str]:
 
 
 def _check_server(given: object) -> None:
-    """Raise Mistake for an object that is no server of the official package, and no transport of its client."""
+    """Raise Mistake unless the object is a server of the official package `mcp`, or a transport for its client."""
     kind = type(given)
     if hasattr(kind, "__aenter__") or any(one.__module__.partition(".")[0] == "mcp" for one in kind.__mro__):
         return
@@ -116,17 +119,23 @@ def _check_server(given: object) -> None:
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
-    """The values of `env=` or `headers=`. Raises Mistake, without any part of a value."""
+    """Replace each name of a variable in `env=` or `headers=` by the variable's value.
+
+    Raises Mistake, whose message contains no part of a value.
+    """
     given = {} if typed is None else typed
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise Mistake(f"connect(): {keyword}= maps names to the NAMES of variables")
+        raise Mistake(
+            f"connect(): {keyword}= must be a dict that maps each name to the NAME of an environment or notebook variable "
+            f"that has the value, for example {_EXAMPLES[keyword]}"
+        )
     filled = {name: _look_up(variable, names) for name, variable in given.items()}
-    if keyword == "headers":  # a line break is left of the file that a key was read from
+    if keyword == "headers":  # a key that was read from a file may end with a line break
         filled = {name: value.strip() for name, value in filled.items()}
     for name, value in filled.items():
         if not (_fits_header(name, value) if keyword == "headers" else _fits_environment(name, value)):
             raise Mistake(
-                f"connect(): {keyword}= cannot send the text of {given[name]!r}, or it is given a name that there cannot be"
+                f"connect(): {keyword}= cannot send the value of {given[name]!r}: the value, or the name for it, is not valid"
             )
     return filled
 
@@ -140,21 +149,21 @@ def _fits_environment(name: str, value: str) -> bool:
 
 
 def _look_up(variable: object, names: Mapping[str, object]) -> str:
-    """The text in an environment or notebook variable, which is never shown from then on."""
+    """Return the text in an environment or notebook variable. From now on, that text is never shown."""
     value = (os.environ.get(variable) or names.get(variable)) if isinstance(variable, str) else None
     if isinstance(value, str) and value.strip():
-        # Errors of others show a line break in it as two characters. So each of its lines is hidden by itself.
+        # Other libraries' errors may show a line break in the value as two characters. So each line is hidden by itself, too.
         remember([value, *map(str.strip, value.splitlines())])
         return value
     # The text that was typed may be the value itself, so it is not repeated.
     raise Mistake(
-        "connect(): env= and headers= map a name to the NAME of an environment or notebook variable with its value, for "
-        'example headers={"Authorization": "BOARD_TOKEN"}; one of those named there is no variable with a text'
+        "connect(): env= and headers= map each name to the NAME of an environment or notebook variable that has the value, "
+        f"for example {_EXAMPLES['headers']}; for one of the names given, there is no variable that has a text"
     )
 
 
 def _with_scheme(value: str) -> str:
-    """`Bearer …` for a bare token."""
+    """Put "Bearer" before a token that stands alone."""
     return value if " " in value.strip() else f"Bearer {value.strip()}"
 
 
@@ -170,7 +179,7 @@ def _shorten(text: str) -> str:
 
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The addresses of folders. Raises Mistake for a path that is no folder."""
+    """Return the addresses (file://…) of folders. Raises Mistake for a path that is no folder."""
     if not isinstance(given, (str, os.PathLike, Iterable)):
         raise Mistake("connect(): roots= takes folders")
     folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
@@ -180,7 +189,7 @@ def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
             path = Path(folder).expanduser().resolve(strict=True)
         except (OSError, RuntimeError, TypeError, ValueError):
             path = None
-        # An empty text would be the current folder; it comes from a variable that nobody has set.
+        # "" would mean the current folder, but it usually comes from a variable that nobody has set.
         if path is None or not str(folder) or not path.is_dir():
             raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
         found.append(path.as_uri())

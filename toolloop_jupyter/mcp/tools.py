@@ -1,4 +1,4 @@
-"""A tool of a server as a tool of the notebook, and the results of its calls, for the person and for the model."""
+"""Makes a server's tool a tool of the notebook, and reads the results of its calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..core.tools import DescribedTool, JsonSchema, Tool, ToolContext, ToolSetti
 from .schema import SchemaArguments, find_problem, make_offered
 
 LONGEST_DESCRIPTION = 10_000
-"""Characters of a tool's description."""
+"""The most characters of a tool's description."""
 CONTEXT = "context"
 _HINTS = {
     "read_only_hint": ("it only reads", "it may change something"),
@@ -33,38 +33,38 @@ class ServerError(Exception):
 
 
 class Caller(Protocol):
-    """Sends calls to the server. The connection is one."""
+    """Sends calls to the server. A connection's `_Life` is a Caller."""
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """Call a tool; returns the value of its result. Raises ServerError."""
+        """Call `tool`, and return the value of its result. Raises ServerError."""
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object:
-        """The same for code without `await`."""
+        """Like `call`, for code without `await`."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerTool(DescribedTool):
-    """One tool of a server, pinned: as it was listed when this object was made. Call it by hand with named arguments.
+    """One tool of a server, as the server listed it when this object was made (pinned). Call it yourself with named arguments.
 
-    An approval of all calls holds for this object. If anything in the listed tool changes, the tool becomes another object.
+    A person's approval of all calls is for this object. If the server changes anything in the tool, a new object replaces it.
     """
 
     caller: Caller = field(repr=False)
     own_name: str
     """The server's name for the tool."""
     name: str
-    """The server's name as plain text."""
+    """`own_name` as plain text."""
     description: str = field(repr=False)
     schema: JsonSchema = field(repr=False)
     output_schema: JsonSchema | None = field(repr=False)
     claims: str = field(repr=False)
     """The server's claims about the tool's effects, in words. Nobody has checked them."""
     server: str
-    """The server's title."""
+    """The server, as a message names it."""
     qualifier: str = field(repr=False)
     settings: ToolSettings = field(repr=False)
     listed: str = field(repr=False)
-    """The tool as the server listed it, as a text, to be compared with later lists."""
+    """The listed tool as JSON text. It is compared with later lists."""
 
     @property
     def __name__(self) -> str:
@@ -75,17 +75,17 @@ class ServerTool(DescribedTool):
         return f"{self.description}\n\nA tool of {self.server}. Arguments, as a JSON schema: {json.dumps(self.schema)}"
 
     def __call__(self, **arguments: object) -> object:
-        """Call it by hand, without a model and without an approval. Raises InvalidArguments, ServerError."""
+        """Call the tool from your own code, without a model and without an approval. Raises InvalidArguments, ServerError."""
         reader = SchemaArguments(self.name, self.schema)
         ((packed,), _) = reader.pack(reader.read(arguments))
         return self.caller.call_sync(self, packed)
 
     async def call_on_server(self, arguments: Mapping[str, object], *, context: ToolContext) -> object:
-        """Call it for a run. Raises ServerError."""
+        """Call the tool for a run. Raises ServerError."""
         return await self.caller.call(self, arguments, context)
 
     def as_tool(self) -> Tool:
-        """The tool for a run."""
+        """Return the tool in the form that a run uses."""
         return Tool(
             name=self.name,
             wire_name=self.name,
@@ -101,7 +101,7 @@ class ServerTool(DescribedTool):
         )
 
     def still(self, other: ServerTool) -> ServerTool:
-        """This object if `other` is the same tool, else `other`."""
+        """Return this object if `other` is the same tool; if not, return `other`."""
         same = self.listed == other.listed and self.server == other.server
         return self if same and _is_same_policy(self.settings, other.settings) else other
 
@@ -111,9 +111,9 @@ def _is_same_policy(one: ToolSettings, other: ToolSettings) -> bool:
 
 
 def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[str], bool]) -> str:
-    """The attribute name of a tool: its own name, changed if Python does not take it or if it is taken.
+    """Return the attribute for the tool `name`: the name itself, changed if Python does not allow it or if it is already used.
 
-    No name begins with "_": other code calls such methods by itself (IPython does, to show an object).
+    No attribute begins with "_", since other code looks for methods of such names (IPython does, to show an object).
     """
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
     if made.startswith("_"):
@@ -124,19 +124,19 @@ def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[s
 
 
 def describe_claims(annotations: object) -> str:
-    """A sentence with the claims that the server makes by the hints of a listed tool."""
+    """Return a sentence with what the server claims of a listed tool by the hints in `annotations`."""
     said = []
     for hint, (yes, no) in _HINTS.items():
         value = getattr(annotations, hint, None)
         if value is not None and (words := yes if value else no):
             said.append(words)
     if not said:
-        return "The server says nothing of its effects."
-    return f"The server says of it, and nobody has checked: {', '.join(said)}."
+        return "The server says nothing about the tool's effects."
+    return f"The server says about the tool, and nobody has checked: {', '.join(said)}."
 
 
 def shorten_description(text: str | None) -> str:
-    """A description for a model and a person: plain, and bounded."""
+    """Return a description for a model and a person: plain text, within LONGEST_DESCRIPTION."""
     shown = inspect.cleandoc(plain(text or ""))
     return shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
 
@@ -145,14 +145,15 @@ def shorten_description(text: str | None) -> str:
 
 
 def read_result(tool: ServerTool, result: Any) -> object:
-    """The value of a call's result: its structured content; else a text, a picture's bytes, or a list of them.
+    """Return the value of a call's result: its structured content, with the pictures if there are any. If it has no structured
+    content, the value is a text, a picture's bytes, or a list of both.
 
     Raises ServerError if the result is an error, or does not fit the tool's own output schema.
     """
     parts = [part for part in map(_read_part, result.content or ()) if part is not None]
     if result.is_error:
         texts = [part for part in parts if isinstance(part, str)]
-        raise ServerError("\n".join(texts) or "the server reports an error, and says nothing of it")
+        raise ServerError("\n".join(texts) or "the server reports an error without a text")
     structured = result.structured_content
     if structured is None and tool.output_schema is not None:
         raise ServerError("the result has no structured content, which the tool's own output schema promises")
@@ -167,7 +168,7 @@ def read_result(tool: ServerTool, result: Any) -> object:
 
 
 def _read_part(part: Any) -> str | bytes | None:
-    """One content block: a text, or a picture's bytes."""
+    """Return the text of one content block, or a picture's bytes."""
     kind = part.type
     if kind == "text":
         return str(part.text)
@@ -187,7 +188,7 @@ def _read_part(part: Any) -> str | bytes | None:
 def make_settings(
     policy: object, own_name: str, *, timeout: float | None, max_result: int | None
 ) -> ToolSettings:
-    """The settings of one tool. A policy uses the server's own names of tools; None means "ask"."""
+    """Return the settings of one tool. `policy` uses the server's own names of tools. Without a policy, the mode is "ask"."""
     if isinstance(policy, Mapping):
         mode: object = policy.get(own_name, policy.get("*", "ask"))
     elif policy is None or isinstance(policy, str):
@@ -199,7 +200,7 @@ def make_settings(
 
 @dataclass(frozen=True)
 class _OwnName:
-    """A policy that gets each call with the server's own name of the tool, whatever its name in the run."""
+    """Calls `policy` with the server's own name of the tool in each call. In the run, the tool may have another name."""
 
     policy: Any
     name: str

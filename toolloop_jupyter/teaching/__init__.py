@@ -1,6 +1,6 @@
 """Models for lessons and tests: scripted, recorded, and the offline demonstration.
 
-Importing it provides the models "toolloop/…". They need no LiteLLM, and nothing here loads it but `use_with_litellm`.
+Importing this package makes the models "toolloop/…" available. They work without LiteLLM; only `use_with_litellm` imports it.
 """
 
 from ..core.events import ANY

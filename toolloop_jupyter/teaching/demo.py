@@ -1,8 +1,8 @@
 """The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
 
-It calls the tools that the prompt names, or whose words the prompt uses, and answers with their results. The same messages
-always get the same answer. Once in a process its answer says that it is no language model; the head of a cell's run says so
-each time.
+The model calls the tools that the prompt names, or whose words the prompt uses, and answers with their results. The same
+messages always get the same answer. The first answer in Markdown in a process says that this is no language model; the head of
+a cell's run says so each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
 from .parts import End, ScriptedTurn, call, count_words, make_parts, reasoning, text
 
-PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
+PACE, MOST_CALLS = 0.004, 5  # seconds for each word; the most calls in one turn
 DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
 WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
 EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)
@@ -97,14 +97,14 @@ class Conversation:
         return None
 
     def _filler(self, name: str = "", story: str = "") -> Filler:
-        """Return the Filler for the arguments of a tool, or for an answer. It takes no names of tools as values."""
+        """Return the Filler for the arguments of a tool, or for an answer. It never uses the name of a tool as a value."""
         schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
         prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
         return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
 
     def _chosen(self) -> list[str]:
-        """Return the tools that the prompt asks for, in the prompt's order; those that read come before those that write."""
+        """Return the tools that the prompt asks for: first those that read, then those that write, both in the prompt's order."""
         if isinstance(self.choice, Mapping):
             return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
@@ -137,7 +137,7 @@ class Conversation:
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return a failed call once more: unchanged if the failure may pass, else with the value nearest to the faulty one."""
+        """Return the call to try after a failed one: the same if the failure may pass, or one with a better value; else None."""
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
@@ -149,7 +149,7 @@ class Conversation:
         return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer: JSON by the schema, or Markdown. The `first` Markdown answer says that this is a demo."""
+        """Return the whole answer: JSON for the schema, or Markdown. With `first`, Markdown also says that this is a demo."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
             counts = [(s.name, len(result_lines(s.result))) for s in good]

@@ -1,8 +1,8 @@
 """Fill a JSON schema from what a conversation says: a tool's arguments, or a structured answer.
 
-A value is a quotation, a path, the number beside the parameter's name or a key of a JSON result. If none fits, the value is
-made up from the schema.
-Limits: for a `pattern` only examples are taken; `if`, `not`, `allOf` and `patternProperties` are not looked at.
+A value is a quotation, a path, the number beside the parameter's name, or the value of a key in a JSON result. If none fits, a
+value is made up from the schema.
+Limits: no value is made up from a `pattern`, only examples are taken; `if`, `not`, `allOf` and `patternProperties` are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATTERNS = {"quoted": QUOTED,  # kinds of evidence in a text
     "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
     "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
     "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))"}
-FORMATS = {  # -> a kind of evidence, or "" where nobody checks it, and a value
+FORMATS = {  # format -> (the kind of evidence to look for, or "" for none; a value to make up)
     "date": ("token", "2000-01-01"), "date-time": ("", "2000-01-01T00:00:00Z"), "time": ("", "12:00:00Z"),
     "email": ("email", "someone@example.org"), "uri": ("url", "https://example.org/"), "duration": ("", "PT1M"),
     "ipv4": ("token", "192.0.2.1"), "uuid": ("token", "00000000-0000-4000-8000-000000000000")}
@@ -45,7 +45,7 @@ def stems(text: str) -> list[str]:
     return [re.sub(ending, "", word.lower()) for word in words]
 
 
-# Words that mean the same; words that say little; words that say what is done, not what it is done to.
+# AKIN: groups of words that mean the same. WEAK, STOP_WORDS: words that say little. DULL: all of them; they are no values.
 AKIN = [stems(group) for group in ("price cost much", "search find grep look locate where mention contain query",
     "read open show view print cat explain review describe summarize", "write save create store", "subtract minus",
     "post comment leave publish send", "delete remove empty drop", "add sum plus total", "count many",
@@ -67,7 +67,8 @@ def role_of(name: str) -> str:
 
 def find(kind: str, text: str) -> list[str]:
     """Return the pieces of a text that match one kind of evidence (a key of PATTERNS), in their order."""
-    text = re.sub(r"\S{300,}", " ", text[:20_000])  # some patterns take the square of a word's length
+    # The time of some patterns grows with the square of a word's length.
+    text = re.sub(r"\S{300,}", " ", text[:20_000])
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
     matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
     found = [next((group for group in match.groups() if group), match.group()) for match in matches]
@@ -83,7 +84,7 @@ def parse_json(text: str) -> Any:
 
 
 def result_lines(text: str) -> list[str]:
-    """Cut a result into its lines or, if it is JSON, into its items."""
+    """Split a result into its lines or, if it is JSON, into its items."""
     value = parse_json(text)
     if isinstance(value, list):
         return [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value]
@@ -91,7 +92,7 @@ def result_lines(text: str) -> list[str]:
 
 
 def records_in(text: str) -> list[dict[str, Any]]:
-    """Return the objects of a JSON list, and lines found in files (`src/x.py:41: for …`) as path, line and text."""
+    """Return the objects of a JSON list. A line of a search (`src/x.py:41: for …`) becomes an object with path, line and text."""
     value, hit = parse_json(text), r"\s*([\w./\\~-]{0,200}\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.{0,1000})"
     objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
     hits = [match for line in result_lines(text)[:500] if (match := re.match(hit, line[:2000]))]
@@ -100,19 +101,19 @@ def records_in(text: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Filler:
-    """Fills schemas from a prompt and results, the latest first."""
+    """Finds the values for a schema in a prompt and in results; the latest result comes first."""
 
     prompt: str
     defs: Mapping[str, Any]
     results: Sequence[str] = ()
-    answering: bool = False  # an answer is filled: values come from the results first
-    story: str = ""  # a sentence on what was done
+    answering: bool = False  # True for an answer: its values come from the results, then from the prompt
+    story: str = ""  # a sentence that tells what was done
     skip: set[str] = field(default_factory=set)  # words that are not used as values
     given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item of a list
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a valid value. Without evidence for one, returns MISSING, or makes one up if there `must` be one."""
+        """Return a value that fits the schema. If the texts offer none, the value is made up (with `must`) or MISSING."""
         schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
@@ -135,8 +136,9 @@ class Filler:
         return next((v for v in self._made(schema) if v not in self.used and self.fits(schema, v)), MISSING)
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
-        """Whether a value is valid. A pattern that Python cannot read counts as met."""
-        kind = importlib.import_module("jsonschema").Draft202012Validator  # late: every notebook imports this
+        """Return whether a value fits the schema. A pattern that Python cannot read fits every value."""
+        # Imported late, since every notebook imports this module.
+        kind = importlib.import_module("jsonschema").Draft202012Validator
         valid = kind({**schema, "$defs": self.defs}, format_checker=kind.FORMAT_CHECKER).is_valid
         try:
             return bool(valid(value))
@@ -155,7 +157,7 @@ class Filler:
         yield [schema["const"]] if "const" in schema else []
         yield [self.given[key] for key in (name, role or "text") if key in self.given]
         yield self._recalled(name) if self.answering and not self.given else ()
-        if asked and name:  # "branch=main", and where the name tells no more: "branch main"
+        if asked and name:  # "branch=main"; also "branch main", if the name has no role
             after = rf"(?i)\b{re.escape(name)}\s*{'[=:]' if role else '[=: ]'}\s*([\w./@-]*\w)"
             yield [v for w in re.findall(after, asked) if w not in DULL for v in (parse_json(w), w)]
         if "enum" in schema or kinds == "boolean":
@@ -176,7 +178,7 @@ class Filler:
                 kinds = [FORMATS.get(schema.get("format", ""), ("token", ""))[0]]
             elif role in ("url", "email"):
                 kinds = [role]
-            elif role == "path":  # one that may be left out says where to look
+            elif role == "path":  # an optional path says in which folder to look
                 folder = {"folder", "dir", "directory", *["path"] * (not must)} & called
                 kinds = ["folder"] * bool(folder) + ["path"] * must
             elif role == "text":
@@ -186,7 +188,7 @@ class Filler:
                 dull = DULL | self.skip if kind in ("name", "term", "word") else set()
                 yield [value for value in find(kind, self.prompt) if not {*stems(value)} & dull]
             paths = [path for text in self.results for path in find("path", text) if role == "path" and must]
-            meant = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file" of those found
+            meant = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file": a path with "test" first
             yield sorted(paths, key=lambda path: -len(meant & {*stems(path)}))
         yield self._recalled(name) if must else ()
 
@@ -200,7 +202,7 @@ class Filler:
     def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         """Yield values made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
-        order = -1 if any(map(records_in, self.results)) else 1  # findings are answered with the last option
+        order = -1 if any(map(records_in, self.results)) else 1  # with records, the last option comes first
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
         limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)
         near = (n // step * step + m * step for n in [1, *limits] for m in (0, 1, -1, *range(2, 9)))
@@ -224,7 +226,7 @@ class Filler:
         return filled
 
     def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
-        """Fill a list: one item for each record, else all evidence of one kind. Items that are still needed are made up."""
+        """Fill a list: one item for each record, or else all evidence of one kind. Items that are still missing are made up."""
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found

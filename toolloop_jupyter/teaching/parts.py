@@ -1,6 +1,6 @@
 """The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and rarer ones.
 
-Each part streams its own deltas. `ScriptedTurn` plays the parts one after another and counts the calls.
+Each part streams its own deltas. `ScriptedTurn` plays the parts one after another and counts the tool calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Messages: TypeAlias = list[dict[str, Any]]
 
 
 class ScriptError(HarnessError, TypeError):
-    """Something that cannot be part of a script; one line says what to write instead."""
+    """A value cannot be part of a script. The message is one line that says what to write instead."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which the provider wants back."""
+    """Stream `content` as reasoning. With a `signature`, also stream thinking blocks, which a provider wants to get back."""
 
     content: str
     pace: float | None = None
@@ -114,7 +114,10 @@ class Deltas:
 
 @dataclass(frozen=True)
 class End:
-    """End the turn with this finish reason of OpenAI's ("length", "content_filter", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
+    """End the turn with this `finish_reason` of OpenAI's API ("length", "content_filter", …) and this `usage`.
+
+    `usage` has the form {"prompt_tokens": …, "completion_tokens": …}.
+    """
 
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
@@ -128,7 +131,7 @@ class Expect:
     role: str = ""
 
     def complaint(self, messages: Messages) -> str:
-        """Return the message that was expected instead of the last one; "" if the last one fits."""
+        """Describe the expected message; "" if the last message is such a message."""
         last = messages[-1] if messages else {}
         wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
         if self.text and self.text not in str(last.get("content")):
@@ -138,12 +141,12 @@ class Expect:
 
 @dataclass(frozen=True)
 class ReplyWith:
-    """Compute this part when its turn comes: `function(messages)` returns a text, a part or a list; may be async."""
+    """When this part is played, call `function(messages)`, and play the text, part or list that it returns. May be async."""
 
     function: Callable[[Messages], Any]
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
-        # The function is a person's own code, like a tool's body.
+        # The function is a person's own code, so it may raise anything, as a tool's function may.
         outcome = await attempt(self._parts(turn))
         error = outcome.error
         if isinstance(error, ProviderError):
@@ -170,7 +173,7 @@ Content: TypeAlias = One | Sequence[One]
 
 @dataclass
 class ScriptedTurn:
-    """One turn while it is played."""
+    """The state of one turn while its parts are played."""
 
     number: int
     messages: Messages
@@ -227,17 +230,17 @@ def make_parts(content: Content) -> tuple[Part, ...]:
 
 
 def words(text: str) -> Iterator[str]:
-    """Cut a text after each run of spaces, piece by piece. The joined pieces are the text again."""
+    """Split a text after each run of spaces, piece by piece. The pieces together are the same text."""
     return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
 
 
 def count_words(text: str) -> int:
-    """Count the pieces of `words`."""
+    """Return how many pieces `words` makes of a text."""
     return len(text.split()) + text[:1].isspace()
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Ask for the tool `name` with these arguments, or with the text `raw_arguments`, which may be wrong JSON.
+    """Return the part that calls the tool `name` with these arguments, or with the text `raw_arguments`, which may be wrong JSON.
 
     `name` may also be the function itself. Raises ScriptError for arguments that are no JSON values.
     """

@@ -46,11 +46,11 @@ from .tape import (
 
 _numbers = itertools.count(1)
 _LONGEST_RESULT = 10_000_000
-"""Characters of a recorded result that are kept. The recorded run has bounded it already."""
+"""The most characters of a recorded result. In practice the recorded run has already limited them."""
 
 
 class ReplayMismatch(PlainRefusal):
-    """The request was not recorded. `difference` says, in a few lines, how it differs from the most similar one."""
+    """The request was not recorded. `difference` says, in a few lines, how it differs from the most similar recorded one."""
 
     def __init__(self, where: str, difference: str, advice: str) -> None:
         super().__init__(f"{where}: {difference}\n{advice}", 400)
@@ -62,7 +62,7 @@ class Recorder(Observer):
 
     The first call begins the file, and overwrites a recording that is there; with `append`, new calls follow the old ones. If a
     call cannot be written (the disk is full, another program has written the file), the recording stops after the last whole
-    call, and the run goes on. `on_stop` is called with the reason, and `stopped` has it.
+    call, and the run continues. `on_stop` is called with the reason, and `stopped` has it.
 
     Raises RecordingError for a path that cannot be written, or for a file that is no recording.
     """
@@ -78,14 +78,14 @@ class Recorder(Observer):
             load_tape(self.path) if append and self.path.exists() and self.path.stat().st_size else []
         )
         self.stopped = ""
-        """Why the recording has stopped; "" while it goes on. When the file is deleted, a new recording begins."""
+        """The reason why the recording has stopped; "" if it has not. If a person deletes the file, a new recording begins."""
         self._on_stop = on_stop
         self._left = _read_stamp(self.path) if self.calls else None
-        """The file's stamp after the last call; None before the first call."""
+        """The file's `_read_stamp` after the last written call; None before the first call."""
         self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
             weakref.WeakKeyDictionary()
         )
-        """The call of each run, by the run's task: the rows of a table run side by side."""
+        """The model call of each run, by the run's task: the rows of a table run side by side."""
         self._failed: set[tuple[str, str]] = set()
         """(call id, text) of the results that were errors."""
 
@@ -95,10 +95,10 @@ class Recorder(Observer):
         """Write one call, whole or not at all. Raises OSError, or RecordingError if another program has written the file.
 
         Args:
-            request: "model", "messages", "tools" and any options; keys and headers are left out.
+            request: "model", "messages", "tools" and any options; API keys and headers are left out.
             deltas: (seconds since the request, delta), in their order.
-            final: "finish_reason" and "usage", or, for a call that failed, "error" (text) and "status" (without one,
-                the text is what the person was told).
+            final: "finish_reason" and "usage"; for a call that failed, "error" (text) and "status". Without a status,
+                the text is the message that the person saw.
         """
         call = Call(
             model=str(request.get("model", "")),
@@ -141,21 +141,21 @@ class Recorder(Observer):
     def _try_to_record(
         self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
-        """Write the call that has ended. If that fails, the recording stops, but not the run."""
+        """Write a call that has ended. If that fails, the recording stops, but the run continues."""
         if self.stopped and self.path.exists():
             return
         self.stopped = ""
         try:
             self.record(request, deltas, final)
         except (OSError, RecordingError) as error:
-            whole = f"it has the {len(self.calls)} before" if self.calls else "it has none"
+            whole = f"the file has the {len(self.calls)} before" if self.calls else "the file has none"
             why = getattr(error, "strerror", None) or error
             self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
-            # Guarded, so that the run goes on if warnings are errors.
+            # Guarded, so that the run continues if warnings are errors.
             attempt_call(self._on_stop, self.stopped)
 
     async def before_model(self, request: Request) -> None:
-        """Begin a call."""
+        """Begin to record a model call."""
         started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
         self._under_way[_get_task()] = _CallUnderWay(request.shown(), started)
 
@@ -165,7 +165,7 @@ class Recorder(Observer):
             call.deltas.append((max(0.0, at - call.started), dict(delta)))
 
     async def after_model(self, reply: Reply) -> None:
-        """Write the call."""
+        """Write the model call that has ended."""
         call = self._under_way.pop(_get_task(), None)
         if call is None:
             return
@@ -187,11 +187,11 @@ class Recorder(Observer):
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
     def after_call(self, call: ToolCall, result: ToolResult) -> None:
-        """Note whether it was an error: the message that goes out does not say so."""
+        """Remember whether the result was an error: the message with it, which the model gets, does not say so."""
         (self._failed.add if result.is_error else self._failed.discard)((result.id, result.output))
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """Write a call that failed for good: the deltas that had come, and the error's line."""
+        """Write a model call that failed and is not tried again: the deltas that had come, and the message of the error."""
         if call := self._under_way.pop(_get_task(), None):
             self._try_to_record(call.request, call.deltas, {"error": str(error)})
 
@@ -212,21 +212,21 @@ def _get_task() -> asyncio.Task[Any]:
 
 
 def _make_title(call: Call) -> str:
-    """The model of a call, for a person. A script without a name is "a script": its number belongs to another kernel."""
+    """Name the model of a recorded call, for a person. A script without a name is "a script": its number is another kernel's."""
     return "a script" if call.model.startswith(f"{registry.PROVIDER}/scripted-") else call.model
 
 
 class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
-    A request gets the answer that was recorded for the same request: that of the next call or, if cells run again or in another
-    order, that of the first fitting call after or before it.
+    A request gets the answer of a recorded call with the same request. The next call is tried first, then those after it, then
+    those before it, since cells may run again or in another order.
 
     Args:
         path: the recording.
-        loose: go on if a request differs from the recorded one; `differences` then lists the differences.
+        loose: if true, answer also a request that was not recorded; `differences` then lists how it differs.
         speed: 2.0 is twice as fast, 0 does not wait.
-        plays_tools: the run gets the recording's `tools`, which answer from the recording, too. No function runs then.
+        plays_tools: if true, the run gets the recording's `tools`, which answer from the recording, too. No function runs then.
 
     Raises RecordingError for a file that is no recording.
     """
@@ -244,7 +244,7 @@ class Replay(Answers):
         self.differences: list[str] = []
         self._next, self._played = 0, 0
         self._given: set[int] = set()
-        """The numbers of the results that were given since the last answer."""
+        """The numbers of the results that `find_result` has returned since the last answer."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
@@ -263,7 +263,7 @@ class Replay(Answers):
         return self._make_tools(self.calls)
 
     def find_tools(self, question: str) -> list[RecordedTool]:
-        """The tools that were there when this was asked; all of the recording if it is not found as it stands."""
+        """Return the tools that the recorded call with this question had; all tools of the recording if no call has it."""
         order = [*self.calls[self._next :], *self.calls[: self._next]]
         asked = (call for call in order if _is_question(call.messages, question.strip()))
         return self._make_tools([found] if (found := next(asked, None)) else self.calls)
@@ -292,15 +292,15 @@ class Replay(Answers):
         raise RecordingError(f"{self.path.name} has no result of this call of {name}")
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a recording is played in the process that has read it: leave executor out")
+        raise TypeError("a Replay works only in the process that has read the recording: leave executor out")
 
     def is_current(self) -> bool:
-        """Whether the file has not changed since it was read."""
+        """Return whether the file is the same as when it was read."""
         return _read_stamp(self.path) == self._read
 
     @property
     def position(self) -> int:
-        """The number of the next call, from 0. Set it to go on from another call."""
+        """The number of the next call, from 0. Set it to continue with another call."""
         return self._next
 
     @position.setter
@@ -312,7 +312,7 @@ class Replay(Answers):
         self._next, self.differences = 0, []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Answer as in the recorded call that fits. Raises ReplayMismatch if none fits."""
+        """Answer with the recorded call that fits the request. Raises ReplayMismatch if no call fits."""
         tools = None if self.plays_tools else clean([describe_tool(tool) for tool in request.tools])
         now = (clean(request.messages), tools)
         wanted = request.options.get("response_format")
@@ -382,13 +382,13 @@ class RecordedTool(DescribedTool):
 
 
 def _is_question(messages: Sequence[ReadObject], text: str) -> bool:
-    """Whether these are the messages up to a person's question with this text."""
+    """Return whether the last of these messages is a person's question with this text."""
     last = messages[-1] if messages else {}
     return last.get("role") == "user" and str(last.get("content")).strip() == text
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int] | None:
-    """(time, size, inode) of a file, which change when somebody writes it; None if there is no file."""
+    """Return (time, size, inode) of a file; they change when somebody writes the file. None if there is no file."""
     try:
         facts = path.stat()
     except (OSError, ValueError):

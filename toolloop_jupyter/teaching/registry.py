@@ -1,7 +1,7 @@
 """The models "toolloop/NAME": a map from names to the Python objects that answer.
 
-Importing this module provides the models (`core/models/providers.py`), without importing LiteLLM. The map holds its objects
-weakly: when nobody holds a ScriptedModel any more, it is gone, and so is its name.
+Importing this module makes the models available (`core/models/providers.py`); it does not import LiteLLM. The map has weak
+references to its objects: when no variable refers to a ScriptedModel any more, the model and its name are gone.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary(
 
 
 def put(name: str, answers: Answers) -> str:
-    """Let the object `answers` answer for "toolloop/`name`" as long as it lives, and return that whole name.
+    """Let the object `answers` answer the calls of "toolloop/`name`" as long as the object exists. Returns that whole name.
 
-    A name that is already taken goes to the new object, as when a cell runs again.
+    If another object has the name already, the new object gets it: the cell that makes the object may run again.
     """
     if not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(
-            f"a model's name is of letters, digits, '-', '_' and '.', not {name!r}; e.g. 'lesson-1'"
+            f"a model's name can only have letters, digits, '-', '_' and '.', not {name!r}; e.g. 'lesson-1'"
         )
     model = f"{PROVIDER}/{name}"
     if model == DEMO_MODEL and model in _named:
@@ -38,7 +38,7 @@ def put(name: str, answers: Answers) -> str:
 
 
 def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
-    """Let the object behind the model's name answer `request`. Raises ProviderError (404) if there is none."""
+    """Let the object that has the model's name answer `request`. Raises ProviderError (404) if no object has it."""
     answers = _named.get(request.model)
     if answers is None:
         names = sorted(_named)
@@ -60,7 +60,7 @@ def use_with_litellm(model: str = DEMO_MODEL) -> str:
 
 
 def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """The size of messages, for a made-up usage: the words of texts and arguments, and one for each message."""
+    """Count the words in messages' texts and arguments, and one for each message. Our models report the sum as their tokens."""
     total = 0
     for message in messages:
         content = message.get("content")

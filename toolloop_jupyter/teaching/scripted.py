@@ -8,8 +8,8 @@
 
     %%toolloop --model model
 
-For the rows of a table (`amap`, `%%toolloop --each`), the script begins again with each row. `ModelOfRow` makes another model
-for each row.
+With the rows of a table (`amap`, `%%toolloop --each`), the script starts from its first turn for each row. `ModelOfRow` makes a
+different model for each row.
 
 Each model call takes the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
 after `use_with_litellm(model.model)`.
@@ -34,15 +34,15 @@ _numbers = itertools.count(1)
 
 
 class ScriptedModel(Answers):
-    """A model that says what its script says.
+    """A model that answers with the turns of its script.
 
     Args:
-        turns: one for each model call: a text, a part (`call("f", x=1)`, `error("slow down", 429)`, …), a dict or
+        turns: one for each model call. A turn is a text, a part (`call("f", x=1)`, `error("slow down", 429)`, …), a dict or
             a pydantic object (sent as JSON), a function of the messages so far, or a list of these.
-        name: the model is "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
+        name: NAME in the model's full name "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
         pace: seconds before each streamed piece.
-        repeat_last: the last turn answers all further calls; without it, a further call is an error that says so.
-        takes_images: the model also gets the pictures among the tools' results.
+        repeat_last: if true, the last turn answers all further calls. If not, a further call raises an error that says so.
+        takes_images: if true, the model also gets the pictures among the tools' results.
 
     Raises ScriptError, with the turn's number, for a value that is no turn. A new object starts with the first turn.
     """
@@ -63,13 +63,13 @@ class ScriptedModel(Answers):
         """The requests that the model got, one for each call, as they were at that time."""
         self._lock = threading.Lock()
         self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
-        """The rows that play it now."""
+        """The models of the rows that run now, by a number that is in the model's name."""
         self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
         self._title = self.model
 
     @property
     def title(self) -> str:
-        """Its name in messages: in a notebook, the variable that a cell uses for it."""
+        """The model's name in messages to a person. In a notebook it is the variable by which a cell names the model."""
         return self._title
 
     def name_as(self, variable: str) -> None:
@@ -94,7 +94,7 @@ class ScriptedModel(Answers):
         self.requests = []
 
     def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
-        """A model with the same script at its beginning; `requests` of this one have what it is sent, too."""
+        """Return a new model for one row, which starts the same script. `requests` of this model get its requests, too."""
         return _ScriptOfRow(self)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
@@ -107,7 +107,7 @@ class ScriptedModel(Answers):
         for part in parts:
             if isinstance(part, Expect) and (complaint := part.complaint(messages)):
                 raise PlainRefusal(
-                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_describe_last(messages)}.",
+                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but the last message is {_describe_last(messages)}.",
                     400,
                 )
         first = next((part for part in parts if not isinstance(part, Expect)), None)
@@ -144,7 +144,7 @@ class ScriptedModel(Answers):
         }
 
     def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
-        """Copy the request, but share equal messages with the last call's copy: else time grows with the square of the calls."""
+        """Copy the request. A message that the last request had, too, is not copied again, so that long runs stay fast."""
         before = self.requests[-1].messages if self.requests else []
         messages: Messages = [
             before[i] if i < len(before) and before[i] == message else copy.deepcopy(message)
@@ -155,7 +155,7 @@ class ScriptedModel(Answers):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """In another process it has the same name and script, at its beginning."""
+        """Sent to another process, the model has the same name and script, and starts with the first turn."""
         name, facts = self.model.rpartition("/")[2], (self.pace, self.repeat_last, self.takes_images)
         return _make_again, (self.turns, name, self.title, facts)
 
@@ -164,7 +164,7 @@ class ScriptedModel(Answers):
 
 
 def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, bool]) -> ScriptedModel:
-    """The ScriptedModel that another process has sent."""
+    """Make the ScriptedModel that another process has sent."""
     pace, repeat_last, takes_images = facts
     model = ScriptedModel(name=name, pace=pace, repeat_last=repeat_last, takes_images=takes_images)
     model.turns = turns
@@ -177,9 +177,7 @@ class _ScriptOfRow(ScriptedModel):
 
     def __init__(self, script: ScriptedModel) -> None:
         place = next(number for number in itertools.count() if number not in script.places)
-        name = (
-            f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM learns each name for good
-        )
+        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM keeps each name that it sees
         super().__init__(
             name=name,
             pace=script.pace,
@@ -197,24 +195,24 @@ class _ScriptOfRow(ScriptedModel):
 
 
 class ModelOfRow(Answers):
-    """A model of its own for each row of a table: `make` takes the row, by column, and gives a ScriptedModel."""
+    """Makes a model for each row of a table: `make` gets the row as column -> value, and returns a ScriptedModel."""
 
     def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:
         self.model, self._make = f"{registry.PROVIDER}/model-of-row", make
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """The row's model. Raises ScriptError for what is none, and where the function raises."""
+        """Make the row's model. Raises ScriptError if `make` raises, or if it returns something that is no model."""
         made: object = attempt_call(self._make, row)
         if isinstance(made, Raised):
             raise ScriptError(f"the function for the rows' models raised {describe_error(made.error, 500)}")
         if not isinstance(made, Answers):
             raise ScriptError(
-                f"the function for the rows' models gave {type(made).__name__}, and no ScriptedModel"
+                f"the function for the rows' models returned {type(made).__name__}, not a ScriptedModel"
             )
         return made.begin_row(row)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Not without a row: raises PlainRefusal."""
+        """Raise PlainRefusal: only a row has a model."""
         raise PlainRefusal("this model is made for each row of a table; use it with amap or --each", 400)
 
 

@@ -10,8 +10,8 @@ A recording is JSON lines, made to be read and compared:
     {"end": {"finish_reason": "stop", "usage": {"prompt_tokens": 80, "completion_tokens": 12}}}
 
 Each call lists only messages that are new since the call before: "kept" counts the messages that were sent again unchanged.
-The line of a tool's result that was an error also has "failed": true. Tools are written again if one of them has changed. "at" is seconds since the request. The file has no keys, headers and
-addresses.
+If a tool's result was an error, its line also has "failed": true. Tools are written again if one of them has changed. "at" is
+in seconds since the request. The file has no API keys, no headers and no addresses of servers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ReadObject: TypeAlias = Mapping[str, Any]
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
 DEEPEST_LINE = 200
-"""Levels of nesting: those of a message, and those of the line around it."""
+"""The most levels of nesting in a line: those of a message, and those of the line around it."""
 _NO_OPTIONS = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "metadata", "allowed_openai_params"}
 )
@@ -58,15 +58,15 @@ class Call:
     model: str
     messages: list[JsonObject]
     tools: list[JsonObject]
-    """{"name", "description", "parameters"} of each."""
+    """{"name", "description", "parameters"} of each tool."""
     options: JsonObject = field(default_factory=dict)
     failed: set[tuple[str, str]] = field(default_factory=set)
-    """(call id, text) of the results among the messages that were errors."""
+    """(call id, text) of each tool result in `messages` that was an error."""
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
     end: JsonObject = field(default_factory=dict)
     """"finish_reason" and "usage", or "error" and "status"."""
     is_whole: bool = False
-    """Whether the file has the call's end: after a kernel's death, or on a full disk, the end is missing."""
+    """True if the file has the call's "end". It is missing if the kernel died or the disk was full."""
 
 
 def load_tape(path: Path) -> list[Call]:
@@ -101,7 +101,7 @@ def load_tape(path: Path) -> list[Call]:
         raise RecordingError(f"{path.name} is empty; a recording begins with {begin}")
     if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
         raise RecordingError(
-            f"{path.name}: model call {list_some(cut)} was cut (there is no line with its end); record it again"
+            f"{path.name}: model call {list_some(cut)} is not complete (the line with its end is missing); record it again"
         )
     return calls
 
@@ -128,7 +128,7 @@ def check_target(path: Path) -> None:
 
 
 def _is_tape(path: Path) -> bool:
-    """Whether a file begins as a recording does, or is empty."""
+    """Return whether a file begins as a recording does, or is empty."""
     try:
         with path.open("rb") as file:
             first = file.readline(1000).decode("utf-8-sig")
@@ -139,7 +139,7 @@ def _is_tape(path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """The path relative to the current folder, if possible: notebooks save messages, and should not save a machine's folders."""
+    """Return the path relative to the current folder, if possible, since notebooks save messages, but not a machine's folders."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
@@ -164,7 +164,7 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
         calls.append(made)
     elif not _OF_A_CALL.isdisjoint(entry):
         if calls[-1].is_whole:
-            raise ValueError("it stands behind the end of its call")
+            raise ValueError("it comes after the end of its call")
         _take_line_of(calls[-1], entry)
     # A line with another key comes from a later release that still writes this version: it is ignored.
 
@@ -249,7 +249,7 @@ def describe_tool(tool: ReadObject) -> JsonObject:
 
 
 def list_options(request: ReadObject) -> JsonObject:
-    """The completion options, without keys, headers and addresses at any depth. A schema's names are no secrets."""
+    """Return the completion options without API keys, headers and addresses, at any depth. A schema keeps all its names."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
@@ -257,9 +257,10 @@ def list_options(request: ReadObject) -> JsonObject:
 
 
 def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """A copy of plain data, without texts that look like keys. `without(name)` is True for fields that are left out.
+    """Copy plain data, without texts that look like API keys, and without the fields for whose name `without(name)` is true.
 
-    Of a picture only its kind is kept, since a figure that is drawn again may differ in a few bytes; of another file, a digest.
+    Of a picture, only its kind is kept, since a figure that is drawn again may differ in a few bytes. Of another file, a digest
+    is kept.
     """
     if isinstance(value, Mapping):
         if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
@@ -280,14 +281,14 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _hash(encoded: str) -> str:
-    """The text that a recording has in the place of a file's bytes; such a text itself stays unchanged."""
+    """Return the digest that a recording has instead of a file's bytes. A text that is such a digest already stays unchanged."""
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
     )
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
-    """The deltas without empty fields. If a key comes in pieces, all deltas become one delta without the key."""
+    """Return the deltas without empty fields. If their message has an API key, they become one delta without the key."""
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
         for seconds, delta in deltas
@@ -323,7 +324,7 @@ def make_delta(message: ReadObject) -> Delta:
 
 _AROUND = 40
 _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "required", "description", "name"})
-"""Keys of a response format that LiteLLM's releases set differently for the same model."""
+"""Keywords of a response format that LiteLLM's releases set differently for the same model."""
 
 
 def find_difference(
@@ -353,7 +354,7 @@ def find_difference(
 
 
 def find_nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
-    """The number of the recorded call that is most like these messages; among equals, the one at `position`."""
+    """Return the number of the recorded call whose messages are most like these; among equals, the one at `position`."""
     now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:
@@ -387,7 +388,7 @@ def _compare_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> s
 
 
 def _reduce_schema(wanted: object) -> object:
-    """The schema of a response format, without the keys in _LOOSE."""
+    """Return the schema of a response format, without the keywords in _LOOSE."""
     if isinstance(wanted, Mapping) and isinstance(wanted.get("json_schema"), Mapping):
         return _reduce_schema(wanted["json_schema"].get("schema"))
     if isinstance(wanted, Mapping):
@@ -396,7 +397,7 @@ def _reduce_schema(wanted: object) -> object:
 
 
 def _write_message(message: ReadObject) -> tuple[str, str]:
-    """(the role of a message, its content and calls as one text)."""
+    """Return (the role of a message, its content and calls as one text)."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
     said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
@@ -404,7 +405,7 @@ def _write_message(message: ReadObject) -> tuple[str, str]:
 
 
 def write_call(function: ReadObject) -> str:
-    """A call as one text: {"name", "arguments" (JSON text)} -> `double({"n": 4})`, its arguments in order."""
+    """Write a tool call as one text such as `double({"n": 4})`, with its arguments sorted. Their JSON is in "arguments"."""
     arguments = function.get("arguments") or "{}"
     with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
         arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
@@ -412,7 +413,7 @@ def write_call(function: ReadObject) -> str:
 
 
 def name_result(message: ReadObject) -> tuple[str, str]:
-    """(call id, text) of a tool's result. A recording keeps only the text of a result with pictures."""
+    """Return (call id, text) of a message with a tool's result. Its pictures are left out."""
     content = message.get("content") or ""
     parts = [{"text": content}] if isinstance(content, str) else content
     return str(message.get("tool_call_id")), "".join(str(part.get("text") or "") for part in parts)
@@ -421,7 +422,7 @@ def name_result(message: ReadObject) -> tuple[str, str]:
 def list_results(
     messages: Sequence[ReadObject], failed: Collection[tuple[str, str]]
 ) -> list[tuple[str, str, bool]]:
-    """(the call as one text, its result as text, whether it was an error), in order."""
+    """List (the call as one text, its result as text, True if the result was an error), in the order of the results."""
     calls: dict[object, str] = {}
     found = []
     for message in messages:

@@ -15,6 +15,7 @@ from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history, storage
 from toolloop_jupyter.core.models import client
+from toolloop_jupyter.core.tools import DescribedTool, make_tools
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -295,13 +296,29 @@ async def bad(x: int) -> str:
     raise ValueError
 
 
+class Described(DescribedTool):
+    """A function whose tool is made once: the thousands of sessions below would spend most of their time on that."""
+
+    def __init__(self, function):
+        (self.tool,) = make_tools([function])
+
+    def __call__(self, **arguments):
+        return self.tool.function(**arguments)
+
+    def as_tool(self):
+        return self.tool
+
+
+TOOLS = [Described(slow), Described(fast), Described(bad)]
+
+
 async def stopped_at_random(seed, monkeypatch):
     """One session whose first turn is stopped at a random suspension, if it is reached, and its second is not."""
     rng = random.Random(seed)
     provider = Provider(rng)
     monkeypatch.setattr(client, "load_litellm", lambda: provider)
     session = aagent_session(
-        Harness.TOOL_LOOP, model="stub/x", tools=[slow, fast, bad], **rng.choice(({}, {"max_turns": 2}))
+        Harness.TOOL_LOOP, model="stub/x", tools=TOOLS, **rng.choice(({}, {"max_turns": 2}))
     )
     stream = session.astream("Go.")
     original = session._run

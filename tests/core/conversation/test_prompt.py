@@ -195,7 +195,7 @@ def test_parts_of_a_message_go_as_they_were_given():
 def test_a_part_that_no_request_can_carry_is_a_mistake(part):
     """A dict with a part's type is what that type wants, as JSON data, or a mistake that shows what to write."""
     with pytest.raises(
-        ArgumentInvalid, match=rf"type '{part['type']}' is JSON data such as .*; to tell a dict as text"
+        ArgumentInvalid, match=rf"type '{part['type']}' is JSON data such as .*; to send a dict as text"
     ):
         read_prompt(["See", part])
 

@@ -60,7 +60,7 @@ async def test_one_that_never_ends_is_ended(function, monkeypatch):
     closed.clear()
     told = await call_of(function)
     assert told.output == (
-        "TooManyItems: the generator gave more than 30,000 items and was ended; nothing of them is kept"
+        "TooManyItems: the generator gave more than 30,000 items and was ended; none of them is kept"
     )
     assert (told.status, len(closed)) == ("failed", 1)
 

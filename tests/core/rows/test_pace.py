@@ -66,7 +66,7 @@ async def test_one_pause_for_all(call):
     early = [one for one in server.requests if refused[0] < one.at < refused[0] + 1.0]
     assert len(early) <= 3  # those that were on their way
     assert len(server.requests) == 25
-    assert rows.progress.concurrency < 4
+    assert rows.progress.speed.concurrency < 4
 
 
 async def test_a_gate_lets_in_as_many_as_its_limit():
@@ -298,7 +298,7 @@ async def test_progress_is_told():
     last = told[-1]
     assert (last.done, last.failed, last.running, last.waiting, last.left) == (0, 4, 0, 0, 0)
     assert [row.number for row in last.last] == [1, 2, 3]
-    assert last.rate > 0
+    assert last.speed.rate > 0
     with pytest.raises(tl.HarnessError, match="have been run already"):
         await run.collect()
 

@@ -442,7 +442,7 @@ async def test_a_model_that_cannot_be_made_is_an_error_of_its_row():
     rows = await amap("{{row}}", list(made), model=ModelOfRow(lambda row: made[row["row"]]()))
     assert [row.answer for row in rows] == ["A.", None, None, "D."]
     assert "division by zero" in rows[1].error
-    assert "no ScriptedModel" in rows[2].error
+    assert "not a ScriptedModel" in rows[2].error
 
 
 async def test_a_fallbacks_script_begins_with_each_row():

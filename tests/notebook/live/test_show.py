@@ -375,7 +375,7 @@ async def test_a_closed_stream_says_so(cell):
     """A stream that was closed before it was shown ends with a line that says what to do."""
     stream = aagent(Harness.TOOL_LOOP, "Go", stream=True, model="toolloop/demo")
     await stream.aclose()
-    with pytest.raises(HarnessError, match="run it again to show it"):
+    with pytest.raises(HarnessError, match="start the run again to show it"):
         await show(stream)
 
 

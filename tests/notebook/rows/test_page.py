@@ -165,7 +165,7 @@ def test_the_size_of_a_run():
     """The count, and tokens by the characters of the first request; an iterable does not say how many it has."""
     request = Request("m", [{"role": "user", "content": "x" * 4000}])
     assert tell_size_of_rows(request, 1000).startswith(
-        "1,000 rows; the first request has about 1,011 tokens, so the first ones of all rows together about 1,011,000 ("
+        "1,000 rows; the first request has about 1,011 tokens, the first requests of all rows together about 1,011,000 ("
     )
     assert tell_size_of_rows(request, 1).startswith("1 row; the first request has about 1,011 tokens (")
     assert tell_size_of_rows(request, None).startswith(

@@ -8,7 +8,7 @@ import pytest
 
 from support.hostile import Reader, run
 from toolloop_jupyter.core.events import Result, Usage
-from toolloop_jupyter.core.rows import Row, Rows, RowsProgress
+from toolloop_jupyter.core.rows import Row, Rows, RowsProgress, RowsSpeed
 from toolloop_jupyter.notebook.transcript import draw_finished_rows, draw_running_rows, tell_running_rows
 
 
@@ -41,7 +41,7 @@ def no_times(monkeypatch):
 def test_how_far_the_rows_are():
     """The block and the line say what is done, failed, running and waiting, the pace, the cost and the time left."""
     last = tuple(make_row(number) for number in (7, 3, 8))
-    progress = RowsProgress(1000, 320, 2, 32, 12, 0, 0.25, 999, 80.0, 4.0, last)
+    progress = RowsProgress(1000, 320, 2, 32, 12, 0, 0.25, 80.0, RowsSpeed(4.0), last)
     facts = "322 of 1,000 rows · 2 failed · 32 running · 646 waiting · 12 from the store · 4 rows/s · $0.25 · 1:20 · 2:49 left"
     block = draw_running_rows(progress)
     assert block.text.splitlines() == [
@@ -57,7 +57,7 @@ def test_how_far_the_rows_are():
 def test_a_pause_and_an_unknown_number_of_rows():
     """A pause is told with its reason; where nobody knows how many rows come there is no bar and no rest."""
     progress = RowsProgress(
-        None, 3, 0, 2, seconds=1.0, rate=3.0, pause=4.0, message="the provider asks to wait"
+        None, 3, 0, 2, seconds=1.0, speed=RowsSpeed(3.0, pause=4.0), message="the provider asks to wait"
     )
     block = draw_running_rows(progress, "stopping")
     assert (

@@ -83,7 +83,7 @@ def test_a_call_and_a_question(jupyter, desk):
     card = both_themes(desk, "mcp-question")
     words = card.first.inner_text()
     assert "<img src=x onerror=alert(2)> Where to?" in words
-    assert "What you send goes there" in words
+    assert "What you send goes to the server" in words
     assert "asked in call 1 of this run" in words
     form = card.locator(".tlj-form")
     form.get_by_label("city").fill("Rome")

@@ -96,12 +96,12 @@ MISTAKES = [
     ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0"),
     ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
     # scripts
-    ("%%toolloop --model weather\nDouble 3", "RunFailed: turn 1 of weather does not fit: it expects a last message with the text 'weather', but got, from 'user': 'Double 3'."),
+    ("%%toolloop --model weather\nDouble 3", "RunFailed: turn 1 of weather does not fit: it expects a last message with the text 'weather', but the last message is from 'user': 'Double 3'."),
     ("%%toolloop --model broken\nhi", "RunFailed: turn 1 of broken: <lambda> raised IndexError: list index out of range"),
     ("ScriptedModel('ok', 5)", "ScriptError: turn 2 of the script: a turn is a text, a part such as call('f', x=1)"),
     ("ScriptedModel(call)", "ScriptError: turn 1 of the script: call is a function; call it: call(…)"),
     # await
-    ("show(aagent(Harness.TOOL_LOOP, 'hi', model=MODEL))", "toolloop: show() takes a stream, not a run that was not asked to stream"),
+    ("show(aagent(Harness.TOOL_LOOP, 'hi', model=MODEL))", "toolloop: show() takes a stream, not a run without stream=True"),
 ]  # fmt: skip
 
 

@@ -136,10 +136,12 @@ def test_stop_in_a_widget_callback(live):
         RUN + "\nouter = widgets.Button(description='Outer')\n"
         "outer.on_click(lambda _: log.append(kernel.run_sync(lambda: run(result='stopped')))); display(outer)"
     )
+    before = len(live.messages)
     live.click("Outer")
-    live.settle(0.5)
+    live.wait_until(
+        lambda: any(m["content"].get("text") == "waiting\n" for m in live.messages[before:]), what="the run"
+    )
     live.interrupt()
-    live.settle(0.3)
     live.execute("[part.close() for part in (outer.layout, outer.style, outer)]")
     still_works(live, ["cleaned up", "stopped"])
 

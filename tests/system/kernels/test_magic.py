@@ -350,7 +350,7 @@ def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path)
     fresh = start_kernel()
     fresh.execute("%load_ext toolloop_jupyter")
     said = fresh.execute(f"%toolloop resume diary {notebook}")
-    assert "session 'diary' goes on with 4 messages" in said.stdout, said.text
+    assert "session 'diary' continues with 4 messages" in said.stdout, said.text
     again = fresh.execute("h = %toolloop history diary\nprint([m['role'] for m in h])")
     assert again.stdout == "['user', 'assistant', 'tool', 'assistant']\n"
     assert "keeps no conversation 'other'" in fresh.execute(f"%toolloop resume other {notebook}").text
@@ -372,7 +372,7 @@ def test_save_and_load(kernel, tmp_path):
     run(kernel, "%%toolloop -s keepme -t double\nDouble 2")
     target = tmp_path / "talk.json"
     assert "saved 4 messages" in run(kernel, f"%toolloop save keepme {target}").stdout
-    assert "goes on with 4 messages" in run(kernel, f"%toolloop load other {target}").stdout
+    assert "continues with 4 messages" in run(kernel, f"%toolloop load other {target}").stdout
 
 
 def test_show_renders_streams(kernel):

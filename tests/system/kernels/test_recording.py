@@ -217,7 +217,9 @@ def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
     done = student.execute("%%toolloop -m toolloop/demo -s full --record /dev/full\nhi")
     assert done.status == "ok", done.text
     assert (
-        done.text.count("recording to /dev/full has stopped at model call 1 (it has none): No space left")
+        done.text.count(
+            "recording to /dev/full has stopped at model call 1 (the file has none): No space left"
+        )
         == 1
     )
     said = student.execute("%toolloop save full /dev/full")

@@ -226,7 +226,7 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
     fresh = start_kernel()
     begin(fresh)
     said = run(fresh, f"%toolloop {way} back{way} {notebook if way == 'resume' else saved}")
-    assert "goes on with 4 messages" in said.stdout, said.text
+    assert "continues with 4 messages" in said.stdout, said.text
     again = run(fresh, say(f"back{way}", "Two again."), "/home/me/b1")
     assert "its turn is replaced" in again.text
     assert conversation(fresh, f"back{way}") == ["One.", "Two again."], again.text

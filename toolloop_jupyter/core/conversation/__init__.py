@@ -1,4 +1,4 @@
-"""The messages of a conversation: valid at every await, and kept in files; and the prompt that a turn begins with."""
+"""The messages of a conversation, which are valid at every await; their files; and the prompt that begins a turn."""
 
 from .history import History, add_pictures, find_picture_place
 from .prompt import NameCode, Named, Prompt, Template, join_text, leave_out_parts, read_prompt, tell_text

@@ -1,7 +1,7 @@
-"""A prompt: a person's text, or list of texts, pictures, files and other values, becomes the content of a user message.
+"""Make the content of a user message from a prompt: a text, or a list of texts, pictures, files and other values.
 
-The content has the parts of OpenAI's chat API, which LiteLLM converts for each provider: `text`, `image_url`, `file` (a PDF),
-`input_audio`. A prompt of texts alone becomes one text. No address is ever fetched.
+The content has the parts of OpenAI's chat API: `text`, `image_url`, `file` (a PDF) and `input_audio`. LiteLLM converts them
+for each provider. A prompt of texts alone becomes one text. No web address is ever fetched.
 """
 
 from __future__ import annotations
@@ -72,33 +72,33 @@ class Prompt:
     text: str
     """The prompt as text, for people. A picture or a file is shown as its name in brackets."""
     attached: tuple[Attachment, ...] = ()
-    """Its pictures and files, for the transcript."""
+    """The pictures, files and sounds of the prompt, for the transcript."""
     filled: tuple[str, ...] = ()
     """A line for each value that is sent as text: its name and its length."""
 
     @property
     def needs(self) -> list[Need]:
-        """The kinds of content, beside text, that a model must take for this prompt."""
-        return list_needs(self.content)
+        """The kinds of content in this prompt, beside text. The model must take each of them."""
+        return [] if isinstance(self.content, str) else list_needs(self.content)
 
 
 def list_needs(content: object) -> list[Need]:
-    """The kinds of content in a message that a model must take, beside text; each once."""
+    """List the kinds of content in a message, beside text; each once. The model must take each of them."""
     parts = content if isinstance(content, list) else []
     return list(dict.fromkeys(_NEEDS[kind] for kind in map(_get_kind, parts) if kind in _NEEDS))
 
 
 def _get_kind(part: Mapping[str, object]) -> str:
-    """Return the type of a message's part; "" if it has none. The part may come from outside."""
+    """Return the type of a message's part; "" if it is no text, as it may be in a part that a person wrote."""
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""
 
 
 def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Prompt:
-    """Make a prompt of a text, or of a list of texts, pictures, paths, parts of a message and other values.
+    """Make a Prompt of a text, or of a list of texts, pictures, paths, parts of a message and other values.
 
     Figures are drawn and files are read here, so a later change of them has no effect. Raises ArgumentInvalid for an empty prompt,
-    for a file that is missing, too large or of an unknown kind, and for a value without a text.
+    for a file that is missing, too large or of an unknown kind, and for a value that cannot be written as text.
     """
     if isinstance(given, Prompt):
         return given
@@ -124,7 +124,7 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
 
 
 def _raise_unreadable(what: str, raised: Raised) -> NoReturn:
-    """Raise the error of a prompt's own code as a mistake in the prompt."""
+    """Raise ArgumentInvalid for an exception that an object in the prompt has raised."""
     if isinstance(raised.error, ArgumentInvalid):
         raise raised.error
     raise ArgumentInvalid(f"{what} cannot be read: {describe_error(raised.error, 300)}") from None
@@ -141,13 +141,13 @@ class _Writer:
     attached: list[Attachment] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
-    """Pieces of text that have yet to become a part."""
+    """Pieces of the text that becomes the next part."""
     _words: list[str] = field(default_factory=list)
 
     def add(self, item: object) -> None:
         """Write one item of a prompt that is a list."""
         given: Any = item
-        if type(item) is Template:  # its `__class__` may be anything, or raise
+        if type(item) is Template:  # `isinstance` would ask `__class__`, which may raise
             for piece in given.pieces:
                 self._add_text(piece) if isinstance(piece, str) else self._fill_in(piece)
         elif type(item) is Named:
@@ -200,7 +200,7 @@ class _Writer:
 
     def _attach(self, value: Any, name: str) -> None:
         """Write a value that is an item of its own."""
-        kind = type(value)  # its `__class__` may be anything, or raise
+        kind = type(value)  # `isinstance` would ask `__class__`, which may raise
         if issubclass(kind, str):
             self._add_text(value)
         elif issubclass(kind, PurePath):
@@ -214,7 +214,7 @@ class _Writer:
             self._draw_parts(value, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """Write a picture; False, and writes nothing, if the value is none. Raises ArgumentInvalid if it cannot be drawn."""
+        """Write the value if it is a picture, and return whether it was. Raises ArgumentInvalid if it cannot be drawn."""
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:
             return False
@@ -226,14 +226,14 @@ class _Writer:
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
             )
-        elif find_figure(value) is not None or tell(value).text.startswith("<"):  # its type's name alone
+        elif find_figure(value) is not None or tell(value).text.startswith("<"):  # only the name of its type
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} cannot be drawn as a picture (an address is never fetched)"
             )
         return bool(data)
 
     def _draw_parts(self, value: object, name: str) -> None:
-        """Write the pictures inside a list or dict after its text, as for a tool's result."""
+        """Write the pictures inside a list or dict. They come after its text."""
         if issubclass(type(value), (list, tuple, dict)):
             found = attempt_call(find_pictures, value)  # code of the parts may fail
             for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
@@ -246,7 +246,7 @@ class _Writer:
         self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
 
     def _add_file(self, data: bytes, name: str) -> None:
-        """Write a file. Its content decides how."""
+        """Write a file as a picture, a PDF, a sound or a text. Its content decides which, not its name."""
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
@@ -269,10 +269,10 @@ class _Writer:
             )
 
     def _add_given(self, part: Part, name: str) -> None:
-        """Write a given part of a message, unchanged."""
+        """Write, unchanged, a part of a message that a person wrote."""
         if part["type"] == "text":
             self._add_text(part["text"])
-            if len(part) > 2 and part["text"].strip():  # marks of the person's own (cache_control)
+            if len(part) > 2 and part["text"].strip():  # fields that the person added (cache_control)
                 self.parts.append(part)
                 self._text.clear()
             return
@@ -290,11 +290,11 @@ class _Writer:
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
-    """The text of a value in a prompt: a text unchanged, any other value as if a tool had returned it.
+    """Return the text of a value in a prompt. A text stays unchanged; any other value gets the text of a tool's result.
 
-    Raises ArgumentInvalid if the value's own code fails.
+    Raises ArgumentInvalid if the value's own code raises an error.
     """
-    if issubclass(type(named.value), str):  # its `__class__` may be anything, or raise
+    if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)
     told = tell(named.value, name_code=name_code)
     made = attempt_call(str, named.value) if told.fault else ""
@@ -311,12 +311,12 @@ def _name(name: str, what: str) -> str:
 
 
 def _make_plain(name: str) -> str:
-    """The name of a file in one line, without control characters and halves of surrogate pairs, which a file's name may have."""
+    """Return a file's name in one line, without the control characters and halves of surrogate pairs that it may have."""
     return " ".join(plain(name).split())
 
 
 def _read_part(given: Mapping[str, object]) -> Part:
-    """A copy of a given part of a message. Raises ArgumentInvalid if it is not what its type wants, or no JSON data."""
+    """Copy a part that a person wrote. Raises ArgumentInvalid if it is no JSON data or lacks what its type needs."""
     kind = _get_kind(given)
     written = attempt_call(lambda: json.dumps(given, allow_nan=False))
     part = json.loads(written) if isinstance(written, str) and not is_deeper(given) else {}
@@ -329,13 +329,13 @@ def _read_part(given: Mapping[str, object]) -> Part:
     if not isinstance(inside, str):
         example = json.dumps({"type": kind, **_PARTS[kind]}, ensure_ascii=False)
         raise ArgumentInvalid(
-            f"a part of the prompt with the type {kind!r} is JSON data such as {example}; to tell a dict as text, use str(value)"
+            f"a part of the prompt with the type {kind!r} is JSON data such as {example}; to send a dict as text, use str(value)"
         )
     return join_surrogates_in(part)  # type: ignore[no-any-return]  # a dict, since `part` is one
 
 
 def _read_file(path: Path) -> bytes:
-    """The bytes of a file. Raises ArgumentInvalid for one that cannot be read or is too large."""
+    """Return the bytes of a file. Raises ArgumentInvalid for a file that cannot be read or is too large."""
     try:
         size = path.stat().st_size
         if not path.is_file():
@@ -343,7 +343,7 @@ def _read_file(path: Path) -> bytes:
         if size > MOST_FILE:
             raise ArgumentInvalid(_explain_size(path.name, size))
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null in it
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
         if isinstance(error, ArgumentInvalid):
             raise
         why = getattr(error, "strerror", None) or error
@@ -355,11 +355,11 @@ def _explain_size(name: str, size: int) -> str:
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Control characters that texts do not have. Escape is not among them, since a terminal's colours begin with it."""
+"""Control characters that a text file does not have. Escape is not among them: a terminal's colours begin with it."""
 
 
 def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text", ""]:
-    """The kind of a file, by its first bytes; "text" for UTF-8, "" for an unknown kind."""
+    """Return the kind of a file, by its first bytes; "text" for UTF-8, "" for an unknown kind."""
     if detect_format(data):
         return "picture"
     if data[:1024].lstrip()[:5] == b"%PDF-":
@@ -377,7 +377,7 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """The content of a message with `line` in the place of each picture, file and sound. "{}" in the line becomes its kind."""
+    """Return a message's content with `line` for each part that is no text. "{}" in it becomes "picture", "file" or "sound"."""
     if not isinstance(content, list) or not list_needs(content):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}
@@ -388,7 +388,7 @@ def leave_out_parts(content: object, line: str) -> object:
 
 
 def join_text(content: object) -> str:
-    """The text of a message's content, or of its parts."""
+    """Return the text of a message's content; the texts of a list of parts are joined."""
     if isinstance(content, str):
         return content
     parts: Iterable[object] = content if isinstance(content, Sequence) else ()

@@ -1,4 +1,4 @@
-"""A conversation in a file: write it, read it, and repair one that comes from elsewhere."""
+"""Write a conversation to a file, read it, and repair a conversation that comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 
 
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
-    """Write a conversation as readable JSON, whole or not at all, without the runs' keys.
+    """Write a conversation to `path` as readable JSON, without API keys. The file is written whole or not at all.
 
-    `turns` is what a notebook keeps of each turn. Raises OSError with the reason.
+    `turns` has what a notebook keeps of each turn. Raises OSError with the reason.
     """
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
@@ -29,9 +29,9 @@ def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[obje
 
 
 def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
-    """Read a conversation written by `dump`, or a bare list of OpenAI messages; `repaired` makes it valid (see `repair`).
+    """Read a conversation that `dump` wrote, or a bare list of OpenAI messages. With `repaired`, `repair` makes it valid.
 
-    Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.
+    Raises HistoryInvalid if the file is neither, or if no provider would take the conversation.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -50,14 +50,15 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
 
 
 def repair(messages: Iterable[ReadMessage]) -> list[Message]:
-    """Make a conversation from outside valid, changing as little as possible; returns new messages.
+    """Return a valid copy of a conversation from outside, with as few changes as possible.
 
-    A call without a result gets one that says so. Results are put in the order of their calls; a result without a call is
-    dropped. Arguments become a JSON object as text, {} if they are none. A call whose id is missing or used already gets a new
-    id, and so does its result. Empty messages and text blocks, other roles and OpenAI's old `function_call` are removed. Half
-    of a surrogate pair becomes "�".
+    A tool call without a result gets one that says so. Results are put in the order of their calls; a result without a call
+    is dropped. Arguments become a JSON object as text; {} if no JSON object can be read from them. A call whose id is
+    missing or used already gets a new id, and so does its result. Empty messages and text blocks, messages with unknown
+    roles and OpenAI's old `function_call` are removed. Half of a surrogate pair becomes "�".
+    Raises HistoryInvalid for messages that are nested too deep.
     """
-    entries: Iterable[object] = list(messages)  # from outside: anything
+    entries: Iterable[object] = list(messages)  # they come from outside and may hold anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
     given = [
@@ -93,14 +94,14 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
 
 
 def _make_content(content: object) -> object:
-    """Content in a form that providers take: text or a list of parts; other JSON data becomes text."""
+    """Return `content` in a form that providers take: a text or a list of parts. Other JSON data becomes text."""
     if isinstance(content, str | list):
         return content
     return "" if content is None else json.dumps(content, ensure_ascii=False, default=repr)
 
 
 def _repair_parts(message: Message) -> None:
-    """Make each part of the message's content an object, and remove the empty ones. Changes the message."""
+    """Make each part of the message's content an object, and remove the empty parts. Changes `message` itself."""
     content = message.get("content")
     if isinstance(content, list) and content:
         parts = [part if isinstance(part, Mapping) else _make_part(part) for part in content]
@@ -113,7 +114,7 @@ def _make_part(part: object) -> Message:
 
 
 def _repair_calls(message: Message) -> list[Message]:
-    """Give each call of the message a name and a JSON object; returns the calls, whose ids may still be missing."""
+    """Keep the tool calls that have a name, with JSON objects as arguments. Returns them; their ids may still be missing."""
     message.pop("function_call", None)
     sent = message.pop("tool_calls", None)
     given = [call for call in sent if _has_name(call)] if isinstance(sent, list | tuple) else []
@@ -134,19 +135,19 @@ def _repair_calls(message: Message) -> list[Message]:
 
 
 def _has_name(call: object) -> bool:
-    """Whether this is a call with the name of its function."""
+    """Return whether `call` is a tool call that names its function."""
     function = call.get("function") if isinstance(call, Mapping) else None
     return isinstance(function, Mapping) and bool(function.get("name"))
 
 
 def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMessage]:
-    """The tool messages between this assistant message and the next one."""
+    """List the tool messages between assistant message `number` and the next assistant message."""
     behind = takewhile(lambda message: message.get("role") != "assistant", messages[number + 1 :])
     return [message for message in behind if message.get("role") == "tool"]
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """Take the first answer to this call out of `answers` (else the first without an id), and return its content."""
+    """Remove from `answers` the first one with the id of `call`, else the first without an id, and return its content."""
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
+"""The data that the subpackages exchange: events, approvals, results, requests. And the observers of a run."""
 
 from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (

@@ -1,7 +1,7 @@
 """A request to run a tool, and the decision about it. Also `freeze`: JSON data that nobody can change.
 
-Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
-with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
+Names, fields and meanings are those of `litellm.harness` 1.110. Fields after the comment "ours" are additions with
+defaults. So code that was written for LiteLLM's events can read these, and our `show()` can read LiteLLM's.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ..text import hide
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
 ]
-"""Who decided. "code": code in this kernel pressed a card's button, and no person did in the front-end."""
+"""Who decided. "code" means that code in this kernel pressed the button of a card, not a person in the browser."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 _LONGEST_REPR = 500
-"""Characters that are kept of a reason that is not a text."""
+"""The most characters that are kept of a reason that is not a text."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision about one call: which, by whom, when."""
+    """A decision about one tool call: what was decided, by whom and when."""
 
     allowed: bool
     reason: str = ""
     arguments: Mapping[str, object] | None = None
-    """The edited arguments (JSON form), or None when the call was allowed as it stood."""
+    """The edited arguments as JSON data; None if nobody edited them."""
     by: DecidedBy = "stream"
     scope: Scope = "call"
-    """"run" or "session": the person allowed all further calls of this tool for so long."""
+    """"run" or "session" means that all calls of this tool are allowed until the run or the session ends."""
     at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 
@@ -47,15 +47,15 @@ def _accept_anything(arguments: Mapping[str, object]) -> None: ...
 
 @dataclass(frozen=True)
 class Approval:
-    """A request to run a tool. The turn waits until `allow()` or `deny()` is called; the first one counts.
+    """A request to run a tool. The turn waits until `allow()` or `deny()` is called. Only the first decision counts.
 
-    `input` is a snapshot of the validated arguments in JSON form; it cannot be changed.
+    `input` is a copy of the validated arguments as JSON data; it cannot be changed.
     """
 
     tool: str
     input: Mapping[str, object]
     _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
-    """One for each `wait()` that goes on, each on its own loop. An Approval can be made where no loop runs."""
+    """A future for each `wait()` that still waits, on its own event loop. An Approval can be made where no loop runs."""
     # ours
     call_id: str = ""
     description: str = ""
@@ -64,23 +64,23 @@ class Approval:
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
     question: str = ""
-    """A question other than whether a tool may run: `input` is then a form to fill in and send. Mostly ""."""
+    """The question, if it is not whether a tool may run; `input` is then a form to fill in and send. Else ""."""
     origin: str = ""
-    """For a tool that runs outside of this notebook: where it runs, and what its server claims of it."""
+    """Where a tool outside of this notebook runs, and what its server claims about it; "" for a tool of this notebook."""
     why: str = ""
-    """Why somebody is asked, e.g. "permissions are 'ask'"."""
+    """The reason why somebody is asked, such as "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(
         default=_accept_anything, compare=False, repr=False
     )
-    """Validates edited arguments just as those of a model, and returns the call that will run (with its arguments as
-    `.json`). Raises ValueError with the message that a model would get."""
+    """Validates edited arguments in the same way as a model's arguments. Returns the call that will run; its `.json` has
+    the arguments. Raises ValueError with the message that a model would get."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
-    """The scopes that a person may choose: "session" only if the conversation can go on; "call" alone if the function can
-    change unnoticed."""
+    """The scopes that a person may choose. "session" is among them only if the conversation can be continued. If the
+    function can change unnoticed, "call" is the only one."""
     editable: bool = field(default=True, compare=False, repr=False)
-    """Whether the tool can get edited arguments; False for a request of another runtime."""
+    """True if the tool can get edited arguments; False for a request of LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
-    """Which tool call of the turn this is (or, for a question, in which one it is asked), from 1; 0 when nobody has counted."""
+    """The number of the tool call in its turn, from 1; 0 if it has none. A question has the number of its call."""
     _state: dict[str, Any] = field(
         default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
     )
@@ -96,7 +96,7 @@ class Approval:
         by: DecidedBy = "stream",
         scope: Scope = "call",
     ) -> None:
-        """Let the call run: as shown, or with edited `arguments`. A `scope` that is not among `scopes` counts as "call".
+        """Let the call run as shown, or with edited `arguments`. A scope that is not in `scopes` counts as "call".
 
         Raises ValueError, and decides nothing, if the arguments do not validate, or `scope` or `by` is not a known word.
         May be called from any thread.
@@ -120,7 +120,7 @@ class Approval:
         self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
-        """Refuse the call. The model is told `reason`, as text. May be called from any thread."""
+        """Refuse the call. The model gets `reason` as text. May be called from any thread."""
         _check_choice("by", by, get_args(DecidedBy))
         self._decide(Decision(False, _read_reason(reason), by=by))
 
@@ -136,7 +136,7 @@ class Approval:
 
     @property
     def edited_call(self) -> object:
-        """The call that `check` made of the edited arguments, which will run; None if the arguments are as shown."""
+        """The call that will run with the edited arguments, as `check` returned it; None if nobody edited them."""
         return self._state.get("call")
 
     async def wait(self) -> tuple[bool, str]:
@@ -155,9 +155,9 @@ class Approval:
                 return  # a second click, a late click, a click after Stop
             self._state.update(decision=decision, call=call)
             waiting = list(self._waiting)
-        # A click may come on a kernel subshell's thread (facts: ipykernel 7), so the loop has to be woken.
+        # A click may come on the thread of a kernel subshell (ipykernel 7), so the loop has to be woken.
         for future in waiting:
-            with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
                 future.get_loop().call_soon_threadsafe(_wake, future, decision)
 
 
@@ -168,7 +168,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _read_reason(reason: object) -> str:
-    """The reason as an exact `str`. Code that decides may pass an exception, a number or any other object."""
+    """Return the reason as an exact `str`. The caller of `deny()` may pass an exception, a number or any other object."""
     if reason is None:
         return ""
     return str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)
@@ -179,10 +179,10 @@ def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
         future.set_result((decision.allowed, decision.reason))
 
 
-# --- JSON data that nobody can change: the arguments that a person saw are those that run and stay in the record. ---
+# --- JSON data that nobody can change: the call runs with the arguments that the person saw, and they are recorded. ---
 #
-# Whoever reads such data sees dicts and lists (`json.dumps`, `==`, `isinstance`). A write raises TypeError, which says how
-# to run the call with other arguments. `copy.deepcopy`, pickle and `thaw` give plain data that can be changed.
+# For code that only reads, such data are dicts and lists (`json.dumps`, `==`, `isinstance`). A change raises TypeError, whose
+# message says how to run the call with other arguments. `copy.deepcopy`, pickle and `thaw` give data that can be changed.
 
 _ADVICE = (
     "a person was shown these arguments and the call runs with them, so they cannot be changed; to run it with others, write "
@@ -210,7 +210,7 @@ class _FixedList(list[Any]):
 
 
 def freeze(value: Any) -> Any:
-    """A copy of JSON data whose dicts and lists, at every depth, refuse changes; the value itself if it is such a copy."""
+    """Return a copy of JSON data whose dicts and lists refuse changes, at every depth; `value` itself if it is such a copy."""
     if isinstance(value, (_FixedDict, _FixedList)):
         return value
     if isinstance(value, dict):
@@ -221,7 +221,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """A plain copy of JSON data, frozen or not: changing it changes nothing else."""
+    """Return a copy of JSON data, frozen or not, that can be changed."""
     if isinstance(value, dict):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -230,6 +230,6 @@ def thaw(value: Any) -> Any:
 
 
 def is_same_json(one: object, other: object) -> bool:
-    """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
+    """Return whether two values are the same JSON. Python's `==` does not tell 1, 1.0 and True apart."""
     first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
     return first == second

@@ -1,23 +1,23 @@
 """The errors of this package, each with one clear line that says what to type next.
 
-    HarnessError                    everything below; LiteLLM's name for the root
-    ├── CapabilityUnsupported       asked for something the Tool Loop does not have (skills, resume, …)
-    ├── OptionsMismatch             options of another harness
+    HarnessError                    the base class of all others; the name is LiteLLM's
+    ├── CapabilityUnsupported       the Tool Loop does not have what was asked for (skills, resume, …)
+    ├── OptionsMismatch             the options of another of LiteLLM's harnesses
     ├── OutputInvalid               the final answer does not fit output=; has .raw and .result
     ├── SessionClosed               a turn on a closed session
     ├── SandboxError                the sandbox folder cannot be read
     ├── HarnessInstallFailed, StateIncompatible    of LiteLLM's other harnesses; never raised here
-    ├── ArgumentInvalid             (also ValueError) an argument of agent() & co. with an impossible value
-    ├── ArgumentTypeInvalid         (also TypeError) one of a type that it does not take
+    ├── ArgumentInvalid             (also ValueError) an impossible value for an argument of agent() or a like function
+    ├── ArgumentTypeInvalid         (also TypeError) a value of the wrong type for such an argument
     ├── HistoryInvalid              (also ValueError) messages that no provider would accept; has .problems
-    ├── ToolDefinitionError         (also ValueError) functions that cannot be described; all problems at once
-    ├── ModelCallFailed             a model call failed for good; .advice says what to set
+    ├── ToolDefinitionError         (also ValueError) functions that cannot be tools; all problems at once
+    ├── ModelCallFailed             a model call failed after its retries; .advice says what to set
     └── RunFailed                   a magic cell whose run ended in runtime_error; has .result
 
-Not errors of a run but messages to the model: a tool's own exception, an unknown tool and arguments that do
-not validate become tool results (`ToolResult(is_error=True)`), never exceptions of the caller.
+A tool's own exception, an unknown tool and arguments that do not validate are not raised to the caller. They become tool
+results (`ToolResult(is_error=True)`), so that the model can react.
 
-The first five have the names and meanings of `litellm.harness` 1.110.
+The errors down to StateIncompatible have the names of `litellm.harness` 1.110.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class HarnessError(Exception):
     """Base class of every error of this package.
 
-    Notebooks show it as one line: IPython takes `_render_traceback_` (7.34 to 9) instead of a traceback, and
-    the cell still counts as failed for nbconvert and papermill. Quoted text (a provider's words, a key that the model
-    wrote, a name that was typed) is shown without control sequences and without the runs' keys.
+    Notebooks show it as one line: IPython (7.34 to 9) calls `_render_traceback_` in the place of a traceback. The cell
+    still counts as failed for nbconvert and papermill. Control sequences and API keys are taken out of the message, since
+    it may quote a provider, a model or what a person typed.
     """
 
     def __str__(self) -> str:
@@ -57,11 +57,11 @@ class CapabilityUnsupported(HarnessError):
 
 
 class OptionsMismatch(HarnessError):
-    """Options of a different harness were given."""
+    """The options are those of another of LiteLLM's harnesses, not of the Tool Loop."""
 
 
 class ArgumentInvalid(HarnessError, ValueError):
-    """An argument has an impossible value. Always shown as one line: a traceback of `%xmode Verbose` shows every argument."""
+    """An argument has an impossible value. Shown as one line: a traceback of `%xmode Verbose` shows every argument."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"ValueError: {self}"]
@@ -103,7 +103,7 @@ class OutputInvalid(HarnessError):
 
 
 class HistoryInvalid(HarnessError, ValueError):
-    """Messages that are not a valid OpenAI conversation. `problems` has a line for each fault and its place."""
+    """The messages are no valid OpenAI conversation. `problems` has a line for each fault and its place."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("history is not a valid conversation: " + list_some(problems, 20, "; "))
@@ -111,7 +111,7 @@ class HistoryInvalid(HarnessError, ValueError):
 
 
 class ToolDefinitionError(HarnessError, ValueError):
-    """Functions that cannot be tools as they are. `problems` has a line for each fault, with what to write instead."""
+    """Some functions cannot be tools as they are. `problems` has a line for each fault, with what to write instead."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(
@@ -121,7 +121,7 @@ class ToolDefinitionError(HarnessError, ValueError):
 
 
 class ToolFailed(HarnessError):
-    """Raised in a tool: the model gets its text as it stands, without the name of the error's class."""
+    """Raised by a tool's own code: the model gets the error's text unchanged, without the name of its class."""
 
 
 class ModelCallFailed(HarnessError):
@@ -134,7 +134,7 @@ class ModelCallFailed(HarnessError):
 
 
 class RunFailed(HarnessError):
-    """A `%%toolloop` cell whose run ended in `runtime_error`. `result` has the work done before."""
+    """The run of a `%%toolloop` cell ended in `runtime_error`. `result` has the work that was done before."""
 
     def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)
@@ -142,7 +142,7 @@ class RunFailed(HarnessError):
 
 
 class Mistake(HarnessError, ValueError):
-    """A mistake in a line typed for a magic. Its one line says what to type instead, and shows nothing that looks like a key."""
+    """The line of a magic has a mistake. The message says what to type instead, and hides all that looks like an API key."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())
@@ -161,11 +161,11 @@ OnLimit = Literal["stop", "answer"]
 
 @dataclass(frozen=True)
 class Check:
-    """Which values are allowed for one keyword or option."""
+    """The values that are allowed for one keyword or option."""
 
     types: Any = str
     words: str = "text"
-    """The types in words."""
+    """The allowed types in words, for the message."""
     least: int | None = None
     above: int | None = None
     unit: str = ""
@@ -173,7 +173,7 @@ class Check:
     or_none: bool = True
 
     def find_fault(self, name: str, value: object) -> ArgumentInvalid | ArgumentTypeInvalid | None:
-        """What is wrong with a value, as the error to raise; None when it is allowed."""
+        """Return the error to raise for `value`; None if it is allowed."""
         if self.choices:
             if is_exactly(value, *self.choices):
                 return None
@@ -212,7 +212,7 @@ CHECKS: Mapping[str, Check] = {
     "on_limit": Check(choices=get_args(OnLimit)),
     "images": Check(choices=get_args(ImageMode)),
 }
-"""The keywords of the API and the fields of `ToolLoopOptions` that are plain values."""
+"""Name -> its check, for keywords of the API and fields of `ToolLoopOptions` that take plain values."""
 
 
 def check_values(values: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The events of a run (text, calls and their results, retries), and a model call's request and reply: plain data."""
+"""The events of a run (text, tool calls, their results, retries), and a model call's request and reply. All are plain data."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from .approval import Decision
 
 @dataclass(frozen=True)
 class Attachment:
-    """Ours: a part of the answer, or of the prompt, that is no text, thought or call. Data only: nothing is fetched to show it."""
+    """A part of the answer or the prompt that is no text, reasoning or tool call (LiteLLM has no such event).
+
+    It is data only: nothing is fetched to show it.
+    """
 
     kind: str
     """"picture", "audio", "source", "file", or the type that the server gave it."""
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or "". A picture of the prompt has the address of a small copy, for people."""
+    """Its data address (`data:image/png;base64,…`), or "". For a picture of the prompt, that of a small copy, for people."""
     is_sent: bool = False
-    """Whether it is a part of the prompt. Those come before the parts of the answer."""
+    """True for a part of the prompt. These events come before those for parts of the answer."""
 
 
 StopReason: TypeAlias = Literal[
@@ -31,8 +34,9 @@ ImageMode: TypeAlias = Literal["auto", "always", "never"]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
 """done: the function returned. failed: it raised, or took too long. invalid: there is no such tool, or the arguments do not
-fit. refused: the loop did not run it (the answer was cut off, a limit was reached, or something changed after the check).
-denied: a person or a policy denied it, or nobody could be asked. cancelled: the turn ended before it ran, or while it ran."""
+fit. refused: the loop did not run the call (the answer was cut off, a limit was reached, or something changed after the
+check). denied: a person or a policy denied the call, or nobody could be asked. cancelled: the turn ended before the call
+ran, or while it ran."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class Usage:
     """Model calls, not tool calls."""
     # ours
     cache_read_tokens: int | None = None
-    """How many of `input_tokens` the provider has read from its cache; None if nobody tells."""
+    """How many of `input_tokens` the provider has read from its cache; None if it does not say."""
     cache_write_tokens: int | None = None
-    """How many of `input_tokens` the provider has put into its cache; None if nobody tells."""
+    """How many of `input_tokens` the provider has put into its cache; None if it does not say."""
 
     @property
     def total_tokens(self) -> int:
@@ -58,13 +62,13 @@ class Usage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.calls + other.calls,
-            _add_told(self.cache_read_tokens, other.cache_read_tokens),
-            _add_told(self.cache_write_tokens, other.cache_write_tokens),
+            _add_known(self.cache_read_tokens, other.cache_read_tokens),
+            _add_known(self.cache_write_tokens, other.cache_write_tokens),
         )
 
 
-def _add_told(one: int | None, other: int | None) -> int | None:
-    """The sum of two numbers of which each may be unknown; None if both are."""
+def _add_known(one: int | None, other: int | None) -> int | None:
+    """Return the sum of two numbers. An unknown one (None) counts as 0; the sum is None if both are unknown."""
     return other if one is None else one if other is None else one + other
 
 
@@ -84,16 +88,16 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The model asks for a tool. Comes before validation: `input` has the arguments as sent, {} if they were no JSON object."""
+    """The model calls a tool. `input` has the arguments before validation, as sent; {} if they were no JSON object."""
 
     id: str
     name: str
-    """The name in the notebook; for a made-up tool, what the model wrote."""
+    """The tool's name in the notebook; if there is no such tool, the name that the model wrote."""
     native_name: str
-    """The name that the model uses; another one than `name` if providers do not take that."""
+    """The tool's name for the model. It differs from `name` if providers do not take `name`."""
     input: Mapping[str, object]
     builtin: bool = True
-    """Whether the harness brings this tool itself. Always False in the Tool Loop; True is LiteLLM's default."""
+    """True if one of LiteLLM's other harnesses brings the tool (LiteLLM's default). Always False in the Tool Loop."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +111,22 @@ class ToolResult:
     value: Any = field(default=None, compare=False, repr=False)
     """The live object that the function returned."""
     seconds: float = field(default=0.0, compare=False)
-    """How long the function ran; 0.0 when it did not."""
+    """How long the function ran; 0.0 if it did not run."""
     traceback: str = field(default="", compare=False, repr=False)
-    """For a person: the traceback of the function's own exception, cut to the person's code."""
+    """For a person: the traceback of the function's exception, shortened to the person's own code."""
     full_length: int = field(default=0, compare=False)
-    """Characters of the whole text before it was cut for the model; equal to len(output) when it was not."""
+    """The length of the whole text before it was shortened for the model; len(output) if it was not shortened."""
     ran: bool = field(default=False, compare=False)
-    """Whether the function was started."""
+    """True if the function was started."""
     pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Data addresses of the pictures that the model gets beside `output`; empty when it takes none."""
+    """Data addresses of the pictures that the model gets beside `output`. Empty if the model takes no pictures."""
     decision: Decision | None = field(default=None, compare=False, repr=False)
-    """The decision to run it or not, perhaps an earlier approval of all calls; None if nothing had to be decided."""
+    """The decision about the call. It may be an earlier approval of all calls. None if nothing had to be decided."""
     status: ToolStatus = field(default="done", compare=False)
     printed: str = field(default="", compare=False, repr=False)
-    """The function's prints that are part of `output`."""
+    """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` with the value or the error; None if `output` has nothing else."""
+    """The part of `output` that tells the value or the error; None if that is all of `output`."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -130,7 +134,7 @@ class ToolResult:
 
     @property
     def edited(self) -> Mapping[str, object] | None:
-        """The arguments that a person edited (`output` tells the model so); None if nobody edited them, or it did not run."""
+        """The arguments as a person edited them (`output` says so); None if nobody did, or if the call did not run."""
         return self.decision.arguments if self.ran and self.decision is not None else None
 
     @property
@@ -150,7 +154,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """Another harness of LiteLLM has shortened its conversation. The Tool Loop never sends this event."""
+    """The conversation was shortened. The event is for LiteLLM's other harnesses; its Tool Loop, and ours, never send it."""
 
     tokens_before: int | None = None
     tokens_after: int | None = None
@@ -158,9 +162,10 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Retry:
-    """Ours: a model call failed and is tried again, or its answer did not fit `output=` and is asked for again.
+    """A model call failed and is tried again, or its answer did not fit `output=` and the model is asked for another one.
 
-    `discard` is streamed text that is no longer valid. It is mostly "", since a new try that repeats the shown text continues it.
+    LiteLLM has no such event. `discard` is streamed text that no longer counts. It is mostly "": a new try that repeats the
+    text already shown continues that text.
     """
 
     attempt: int
@@ -169,14 +174,14 @@ class Retry:
     wait: float = 0.0
     """Seconds until the next try."""
     of_answer: bool = False
-    """Whether the call came back whole, but its answer was not accepted: `error` says why. The next answer is a new text."""
+    """True if the call itself succeeded, but its answer was not accepted (see `error`). The next answer is a new text."""
     model: str = ""
     """The model that is asked from now on (a `fallback`); "" if the same model is asked again."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Ours: one model call or tool call on the run's time line. Times in seconds since the turn began."""
+    """One model call, tool call or wait for approval, in seconds since the turn began. LiteLLM has no such class."""
 
     kind: Literal["model", "tool", "approval"]
     name: str
@@ -203,7 +208,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Everything else: stream, response_format, api_base, temperature, …"""
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """api_key and headers: sent, never shown."""
+    """api_key and headers. They are sent, but never shown."""
 
     @property
     def address(self) -> str:
@@ -212,7 +217,7 @@ class Request:
         return str(given.get("api_base") or given.get("base_url") or "")
 
     def keywords(self) -> dict[str, object]:
-        """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""
+        """Return the keyword arguments for `acompletion`. Without tools, `tools` and its options are left out."""
         tools = {"tools": self.tools} if self.tools else {}
         options = self.options
         if not tools:
@@ -226,7 +231,7 @@ class Request:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The request without keys and headers, as plain data: for step mode, dry runs and recordings."""
+        """Return the request as plain data, without API keys and headers: for step mode, dry runs and recordings."""
         options = {key: _shown_option(value) for key, value in self.options.items()}
         return {
             "model": self.model,
@@ -237,7 +242,7 @@ class Request:
 
 
 def _shown_option(value: object) -> object:
-    """A completion option as plain data; a class (`response_format=Review`) as its JSON schema."""
+    """Return a completion option as plain data. A class (`response_format=Review`) becomes its JSON schema."""
     if isinstance(value, type) and hasattr(value, "model_json_schema"):
         return value.model_json_schema()
     return make_plain(value)
@@ -254,7 +259,7 @@ class Reply:
     cost: float | None
     """US dollars; None if neither the provider nor LiteLLM's price list tells the whole cost."""
     known_cost: float = 0.0
-    """The part of the cost that is known: that of the answer itself, without earlier tries that broke off."""
+    """The known cost of the answer itself, without earlier tries that broke off; 0.0 if it is not known."""
     refusal: str = ""
     attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
@@ -267,10 +272,10 @@ Fields: TypeAlias = Mapping[str, Any]
 
 
 def read_fields(source: object) -> Fields:
-    """The fields of an object of LiteLLM's, of a plain dict or of any other object; {} for a value that has none.
+    """Return the fields of an object of LiteLLM's, of a plain dict or of any other object; {} for a value without fields.
 
-    A pydantic object's own dicts are read: its `__getattr__` takes some 3 µs for an absent field, and most fields are
-    absent in most deltas.
+    For a pydantic object, its inner dicts are read. Its `__getattr__` takes about 3 µs for an absent field, and in most
+    deltas most fields are absent.
     """
     if type(source) is dict:
         return source
@@ -298,7 +303,7 @@ _NO_NUMBER = 10**300
 
 
 def read_count(value: object) -> int:
-    """A number of tokens, as a server tells it; 0 for what is no such number."""
+    """Return the number of tokens that a server sent; 0 if `value` is no such number."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = float(value)
     is_number = isinstance(value, int | float) and 0 <= value < _NO_NUMBER
@@ -306,14 +311,14 @@ def read_count(value: object) -> int:
 
 
 def read_list(value: object) -> list[Any]:
-    """The items of a field that should be a list; [] for data of any other type."""
+    """Return the items of a field that should be a list; [] for data of any other type."""
     return list(value) if isinstance(value, list | tuple) else []
 
 
 def read_content(content: object) -> str:
-    """The text of a field that should be a text, which a few providers send as a list of parts, or as a number.
+    """Return the text of a field. A few providers send it as a list of parts, or as a number.
 
-    "" for data of any other type.
+    Returns "" for data of any other type.
     """
     if isinstance(content, str):
         return content

@@ -1,4 +1,4 @@
-"""The two seams around the loop's steps: an `Observer` sees them, and a `Host` is the place where the run goes on."""
+"""What the loop calls outside of itself: an `Observer` sees its steps; a `Host` is the place where it runs (a notebook)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[str, Any], None]
-"""Takes ("stdout" or "stderr", text) or ("display", MIME bundle); called from any thread."""
+"""Takes output: ("stdout" or "stderr", a text) or ("display", a MIME bundle). It may be called from any thread."""
 RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
-"""Runs the coroutine of a function to its end from sync code, and returns its value."""
+"""Takes a function that makes a coroutine; runs the coroutine to its end from sync code and returns its value."""
 
 
 @dataclass(frozen=True)
@@ -36,39 +36,39 @@ class Progress:
 
 
 class Observer:
-    """Called around the loop's steps; every method does nothing by default.
+    """Its methods are called around the loop's steps; by default they do nothing.
 
-    The awaited ones may hold the run (step mode does), and may raise `asyncio.CancelledError` to end it.
+    The async methods may let the run wait (step mode does), and may raise `asyncio.CancelledError` to end the run.
     """
 
     wants_deltas = False
-    """Whether `delta` is called: it costs something for each piece of an answer."""
+    """True if `delta` is to be called. That takes time for each piece of an answer."""
     wants_output = False
-    """Whether `output` is called. A tool's output then goes there, and nowhere else."""
+    """True if `output` is to be called. The prints and displays of tools then go to this method only."""
 
     async def before_model(self, request: Request) -> None:
-        """A model call is about to go out, exactly as `request` stands."""
+        """A model call is about to be made, with exactly this `request`."""
 
     def delta(self, at: float, delta: Mapping[str, object]) -> None:
-        """A piece of the answer has come: plain data, and the monotonic time in seconds."""
+        """A piece of the answer has come. `delta` is plain data; `at` is the monotonic time in seconds."""
 
     async def after_model(self, reply: Reply) -> None:
-        """The model call came back whole."""
+        """The model call has brought a complete `reply`."""
 
     async def model_failed(self, error: ModelCallFailed) -> None:
         """The model call failed after its retries; `error` is the error that the person sees."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """A call with these validated arguments (JSON form) comes next: a person is asked about it, or it runs."""
+        """A tool call with these validated `arguments` (JSON data) is next. Then a person is asked about it, or it runs."""
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """The function is about to run with these validated arguments (JSON form); approval is already given."""
+        """The function is about to run with these validated `arguments` (JSON data). Approval is already given."""
 
     def after_call(self, call: ToolCall, result: ToolResult) -> None:
-        """A call has its result: of its function, or why it did not run."""
+        """A tool call has its `result`: what the function returned, or why it did not run."""
 
     def output(self, call: ToolCall, kind: str, payload: Any) -> None:
-        """The tool has printed (its text) or displayed (a MIME bundle). May be called from the tool's thread, also late."""
+        """The tool has printed a text or displayed a MIME bundle. May come from the tool's thread, and after the call's end."""
 
     def item(self, call: ToolCall, item: object) -> None:
         """A generator tool has made one more item. May be called from the tool's thread."""
@@ -78,53 +78,53 @@ class Observer:
 
 
 class Gate:
-    """Limits that runs side by side share: the pace of their requests, their cost, and the order in which they use a tool and
-    ask the person. This class has no limits.
+    """Limits that several runs at the same time share: for the pace and cost of their requests, and so that they use a tool
+    or ask the person one after the other. This class sets no limits.
     """
 
     retries: int | None = None
-    """How often a failed model call is tried again where `num_retries` does not say; None leaves it to LiteLLM."""
+    """How often a failed model call is tried again if `num_retries` is not given. None leaves that to LiteLLM."""
 
     def find_limit(self) -> str:
-        """Why no further model call may be made, or ""."""
+        """Return why no more model calls may be made; "" if they may."""
         return ""
 
     async def enter(self) -> None:
-        """Wait until a request may go out. `leave` follows, however the request ends."""
+        """Wait until a request may be sent. `leave` is called when the request has ended in any way."""
 
     def leave(
         self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
     ) -> float | None:
-        """A request has ended: answered (status 200), failed, or cut (None).
+        """A request has ended. `status` is 200 if it was answered, else the status of its error, or None if there is none.
 
-        `wait`: the seconds that the server asks for; `said`: its error's text; `is_last`: whether no `fallback` is asked if
-        the call fails. Returns None, or, if all runs wait now, the seconds after which `enter` lets the same request go out
-        once more; that does not count as a try of the call.
+        `wait` is how many seconds the server asks to wait; `said` is the text of its error; `is_last` is False if a
+        `fallback` is asked after a failure. Returns None, or the seconds that all runs have to wait now. After them, `enter`
+        lets the same request be sent again, and that does not count as a try of the model call.
         """
         return None
 
     def add_cost(self, cost: float) -> None:
-        """A model call has cost so many US dollars, as far as they are known."""
+        """A model call has cost `cost` US dollars, as far as that is known."""
 
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        """Entered around each call of a tool, with the tool's function."""
+        """Return a context for one call of a tool, whose function is `function`. The loop enters it around the call."""
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:
-        """Entered around each request to a person."""
+        """Return a context for one request to a person. The loop enters it around the request."""
         return nullcontext()
 
 
 class PrintKeeper:
-    """Keeps what one call prints, for `@tool(capture_output=True)`. str() is the text for the model."""
+    """Keeps what one tool call prints, for `@tool(capture_output=True)`. `str(keeper)` is the text for the model."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def take(self, kind: str, payload: Any) -> None:
-        """Take a piece of output, as a `Sink` does."""
+        """Take a piece of output. This method is a `Sink`."""
         if kind != "display":
             self._texts.append(payload)
 
@@ -138,45 +138,45 @@ class PrintKeeper:
 
 
 class Host(Presenter):
-    """The place where runs go on. This one is plain Python. A notebook's host knows the kernel, its cells and its person."""
+    """The place where a run happens: here, plain Python. A notebook's host knows the kernel, its cells and the person."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         """Run `make()` to its end from sync code and return what it returns."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
-        """A function like `run_sync`, whose calls all use one event loop: for the steps of one stream."""
+        """Return a function like `run_sync` for the steps of one stream: all its calls use the same event loop."""
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Entered around each turn: a notebook lets clicks and interrupts arrive. `may_ask`: the turn may show a request."""
+        """Return a context for one turn, in which a notebook gets clicks and interrupts. `may_ask`: a person may be asked."""
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
-        """Awaited when a stopped turn is about to raise `error` in the code that awaited it."""
+        """Awaited just before a stopped turn raises `error` in the code that awaits the turn."""
 
     def finished(self, result: Result) -> None:
         """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
 
     def can_ask(self) -> bool:
-        """Whether a person can be asked where there is no `on_approval` and nobody reads the turn's stream."""
+        """Return whether a person can be asked if there is no `on_approval` and nobody reads the turn's stream."""
         return False
 
     async def ask(self, approval: Approval) -> None:
-        """Ask that person, until the request is decided."""
+        """Ask that person, and return when the request is decided."""
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Give `sink` the prints and displays of the code inside; here nothing is captured.
+        """Return a context that gives `sink` the prints and displays of the code inside. Here it captures nothing.
 
-        `shown=False`: nobody shows the output that `sink` gets, so it also goes where it would go without the capture.
+        `shown=False` means that nobody shows what `sink` gets. The output then also goes where it goes without a capture.
         """
         return nullcontext()
 
     def keeper(self) -> PrintKeeper:
-        """A new keeper, for the output of one call."""
+        """Return a new keeper, for the output of one tool call."""
         return PrintKeeper()
 
     def name_code(self, traceback: str) -> str:
-        """The traceback with names that a person knows for code without a file; a notebook names its cells."""
+        """Return the traceback with known names for code without a file. A notebook puts in the names of its cells."""
         return traceback

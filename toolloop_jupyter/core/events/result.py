@@ -1,7 +1,7 @@
 """The Result of a turn, how people see it, and checks of it for exercises.
 
-Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
-with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
+Names, fields and meanings are those of `litellm.harness` 1.110. Fields after the comment "ours" are additions with
+defaults. So code that was written for LiteLLM's events can read these, and our `show()` can read LiteLLM's.
 """
 
 from __future__ import annotations
@@ -32,32 +32,34 @@ if TYPE_CHECKING:
 
 
 class Presenter:
-    """Shows a Result to people. This one writes plain text; a notebook's shows the run's transcript."""
+    """Shows a Result to people. This class writes plain text; a notebook's presenter shows the run's transcript."""
 
     def display(self, result: Result) -> None:
-        """Show it as the value of a cell."""
+        """Show `result` as the value of a cell."""
         print(repr(result))  # noqa: T201 - what IPython would do
 
     def bundle(self, result: Result) -> Mapping[str, str]:
-        """Its MIME bundle."""
+        """Return the MIME bundle of `result`."""
         return {"text/plain": repr(result)}
 
     def markdown(self, result: Result) -> str:
-        """Markdown that is safe to show anywhere."""
+        """Return Markdown that is safe to show anywhere."""
         return hide(result.text)
 
     def diagram(self, result: Result) -> object:
-        """The picture of the run's time line. Raises RuntimeError if there is none."""
-        raise RuntimeError("diagram() needs a notebook: run it by agent() or %%toolloop of toolloop_jupyter")
+        """Return a picture of the run's time line. Raises RuntimeError if there is none."""
+        raise RuntimeError(
+            "diagram() needs a notebook: make the run there, by agent() or %%toolloop of toolloop_jupyter"
+        )
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a turn. `text` is the final or the partial answer, or the error if the model said nothing (as in LiteLLM)."""
+    """The result of a turn. `text` is the final or the partial answer; if the model said nothing, it is the error."""
 
     text: str
     output: Any
-    """The validated `output=` instance, or None."""
+    """The answer as an instance of `output=`; None if there is none."""
     files: list[FileChange]
     events: list[Event]
     usage: Usage
@@ -72,10 +74,10 @@ class Result:
     prompt: str = ""
     spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
     output_attempts: int = 0
-    """How many answers were read before `output` validated (0 without `output=`)."""
+    """How many answers were tried as `output`, with the one that fitted (0 without `output=`)."""
 
     presenter: Presenter = field(default=Presenter(), compare=False, repr=False)
-    """Shows the Result as the place does in which it was run."""
+    """Shows this Result: in a notebook as a transcript, else as text."""
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -84,7 +86,7 @@ class Result:
 
     @property
     def tool_results(self) -> list[ToolResult]:
-        """The results, one for each of `calls`, in the same order; `.value` is the live object."""
+        """The results, one for each of `calls`, in the same order. `.value` is the object that the function returned."""
         return [event for event in self.events if isinstance(event, ToolResult)]
 
     @property
@@ -100,13 +102,13 @@ class Result:
         times: int | None = None,
         **more: object,
     ) -> None:
-        """Check that the model called this tool (a name, or the function).
+        """Check that the model called `tool`, a name or a function.
 
-        The arguments, by name or as a dict, must be among the call's own. `times` wants exactly so many such calls.
-        Raises AssertionError with what was called instead; TypeError for arguments that are no dict. A call counts
-        whether or not it succeeded (`tool_results[i].is_error` tells).
+        A call fits if it has all the arguments that are given here, by name or as a dict; it may have more. With `times`,
+        exactly so many calls must fit. A call that failed counts, too (`tool_results[i].is_error` tells).
+        Raises AssertionError with what was called instead; TypeError if `arguments` is no dict.
         """
-        __tracebackhide__ = True  # pytest shows the line that checks, and none of ours
+        __tracebackhide__ = True  # pytest then shows the line of the test, and no line of this file
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(
                 hide(
@@ -134,7 +136,7 @@ class Result:
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
-        """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
+        """Check that the model did not call `tool`, or not with these arguments. Raises AssertionError with the calls."""
         __tracebackhide__ = True
         unwanted, name = {**(arguments or {}), **more}, find_name(tool)
         found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
@@ -144,7 +146,7 @@ class Result:
             )
 
     def assert_order(self, *tools: Tool) -> None:
-        """Check that these tools were called in this order, others between them or not."""
+        """Check that these tools were called in this order. Other calls may come between them."""
         __tracebackhide__ = True
         names = [find_name(tool) for tool in tools]
         left = list(names)
@@ -162,7 +164,7 @@ class Result:
         return self.presenter.diagram(self)
 
     def _repr_model_(self) -> str:
-        """The text for a model, if a Result is in a prompt or is a tool's result: the answer."""
+        """Return the answer: the text that a model gets for a Result in a prompt or as a tool's result."""
         return self.text
 
     def _ipython_display_(self) -> None:
@@ -216,7 +218,7 @@ ANY: Any = object()
 
 
 class _CheckFailed(AssertionError):
-    """An exercise is not done yet. That is no fault of the code, so a notebook shows one line, as for `HarnessError`."""
+    """An exercise is not done yet. That is no fault of the code, so a notebook shows one line without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"AssertionError: {self}"]
@@ -227,7 +229,7 @@ def _make_failure(message: str) -> AssertionError:
 
 
 def find_name(tool: Tool) -> str:
-    """The name that the model calls a tool by. Raises TypeError for what is neither a name nor a function."""
+    """Return the name that `ToolCall.name` has for `tool`. Raises TypeError if `tool` is neither a name nor a function."""
     if isinstance(tool, str):
         return tool
     mark = getattr(tool, "__toolloop_tool__", None)
@@ -242,7 +244,7 @@ def find_name(tool: Tool) -> str:
 
 
 def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
-    # A model knows `größe` as `grosse`, and may have sent either.
+    # For a model, the argument `größe` is `grosse`; it may have sent either name.
     given = {make_wire_name(key): value for key, value in call.input.items()}
     return all(
         key in given and (value is ANY or given[key] == value)

@@ -1,4 +1,4 @@
-"""Run code that is not ours: its exceptions are returned, and a cancel can stop its thread."""
+"""Run foreign code (code outside of this package): its exceptions are returned, and a cancel can stop its thread."""
 
 from .guard import (
     MISSING,

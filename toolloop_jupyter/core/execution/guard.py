@@ -1,7 +1,7 @@
 """Call code of other people's classes: a value's `__repr__`, a model's serialiser, a type's validator.
 
-Such code may raise any exception, and none may end a run. Only `attempt_call` here, and `runner.py` for a tool's body,
-catch every exception.
+Such code may raise any exception, and no exception may end a run. In two places every exception is caught: in
+`attempt_call`, and in `runner.py` for a tool's body.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MISSING: Any = _Missing()
 
 
 class ToolStopped(BaseException):
-    """Raised inside the thread of a sync tool whose run was cancelled. Not an Exception: tools must not swallow it."""
+    """Raised inside the thread of a sync tool whose run was cancelled. It is no `Exception`, which a tool might catch."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Raised:
 
 
 def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
-    """Call `code(*arguments)`: returns its value, or its exception as `Raised`.
+    """Call `code(*arguments)` and return its value, or its exception as `Raised`.
 
-    KeyboardInterrupt and ToolStopped are raised: they come from outside.
+    KeyboardInterrupt and ToolStopped are raised, since they do not come from the code itself.
     """
     try:
         return code(*arguments)
@@ -47,18 +47,18 @@ def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
 
 
 class MaskedError(Exception):
-    """Stands for an error whose `__class__` is not its class: each `isinstance` would run code of its own."""
+    """Stands for an error whose `__class__` is not its class. `isinstance` would run code of such an error."""
 
 
 def unmask(error: BaseException) -> BaseException:
-    """The error; a MaskedError in the place of one whose `__class__` is not its class, or raises."""
+    """Return the error; or a MaskedError, if the error's `__class__` is not its class or raises."""
     if attempt_call(getattr, error, "__class__") is type(error):
         return error
     return MaskedError(f"an error of the class {type(error).__name__}, which says that it is another one")
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether somebody has interrupted: a `KeyboardInterrupt`, or a group of errors with one in it."""
+    """Return whether the error is a `KeyboardInterrupt`, or a group of errors with a `KeyboardInterrupt` in it."""
     if issubclass(type(error), KeyboardInterrupt):
         return True
     return any(map(is_interrupt, _list_inner(error)))
@@ -66,7 +66,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
     """The errors of a group; () for any other error."""
-    # By its name: on Python 3.10 the class is a package's.
+    # Recognised by name: on Python 3.10 the class comes from a package.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
     return (
@@ -77,7 +77,7 @@ def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def is_exactly(value: object, *texts: str) -> bool:
-    """Whether the value is one of these texts. An object of another class is not compared: it could call anything equal."""
+    """Return whether the value is one of these texts. Only a `str` is compared: another class may equal anything."""
     return type(value) is str and value in texts
 
 
@@ -96,16 +96,16 @@ def get_message(error: BaseException, most: int | None = None) -> str:
 
 
 def describe_error(error: BaseException, most: int | None = None) -> str:
-    """An error as one text, "Name: message" or "Name", the message cut to `most` characters. Never raises."""
+    """Return "Name: message" or "Name" for an error. The message is cut to `most` characters. Never raises."""
     message = get_message(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 _MOST_PARTS = 10
-"""Notes, and inner errors, of one error that are shown."""
+"""The most notes, and the most inner errors, that are shown of one error."""
 _MOST_LEVELS = 4
 _MOST_TEXT, _MOST_IN_ALL = 100_000, 200_000
-"""Characters of one text, and of all texts, of an error that are read."""
+"""The most characters that are read of one text of an error, and of all its texts."""
 
 
 def explain_error(error: BaseException) -> str:
@@ -114,7 +114,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[str]:
-    """`left` has how many characters may still be read."""
+    """Return the lines of `explain_error`. `left[0]`, how many characters may still be read, is lowered here."""
 
     def take(text: str) -> list[str]:
         text = _cut(text, max(1, min(left[0], _MOST_TEXT)))
@@ -145,5 +145,5 @@ def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[st
 
 
 def _cut(text: str, most: int | None) -> str:
-    text = str.__str__(text)  # an exact text, whatever class `__repr__` gave
+    text = str.__str__(text)  # an exact `str`, even if `__repr__` has returned a subclass
     return text if most is None or len(text) <= most else text[: most - 1] + "…"

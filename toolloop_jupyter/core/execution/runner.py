@@ -1,10 +1,10 @@
-"""Run code that is not ours (a tool's body, a callback, a provider's adapter) without letting it break the loop.
+"""Run foreign code (a tool's body, a callback, a provider's adapter), so that it cannot break the loop.
 
 `attempt` and `_Job.outcome` catch every exception. Sync code runs in a thread.
 
-The threads are daemons, and not those of asyncio's pool. A thread that a cancelled run leaves behind must neither use up
-the pool nor keep the interpreter from ending (Python joins the pool's threads at exit). A thread that has done its work
-waits a while for more, since starting a thread costs more than all else in a step of the loop. A thread that was asked to
+The threads are daemons and do not belong to asyncio's pool. A thread that still runs after a cancel must not use up the
+pool, nor keep the interpreter from ending (Python joins the pool's threads at exit). A thread that has done its work waits
+a while for more work: to start a thread takes more time than all else in a step of the loop. A thread that was asked to
 stop gets no more work.
 """
 
@@ -31,11 +31,11 @@ from .guard import Raised, ToolStopped, attempt_call, describe_error, get_messag
 WAS_CANCELLED = "what it waited for was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
 STOP_WAIT = 1.0
-"""Seconds that async code gets to end after its time limit, or after a cancel."""
+"""How many seconds async code has to end after its time limit, or after a cancel."""
 
 
 class RunEnded(Exception):
-    """Foreign code raised KeyboardInterrupt: the run ends, the kernel lives."""
+    """Foreign code raised KeyboardInterrupt. The run ends, but the kernel does not."""
 
 
 class Cancelled(Exception):
@@ -54,10 +54,10 @@ class Outcome(NamedTuple):
 
 
 def _fail(error: BaseException) -> Outcome:
-    """The outcome of code that raised.
+    """Return the outcome of code that raised `error`.
 
-    KeyboardInterrupt becomes `RunEnded`: asyncio raises it (and SystemExit) out of the event loop itself, which would end
-    the kernel.
+    KeyboardInterrupt becomes `RunEnded`: if a task raised it, asyncio would raise it out of the event loop, which ends the
+    kernel.
     """
     error = unmask(error)
     if isinstance(error, asyncio.CancelledError):
@@ -66,7 +66,7 @@ def _fail(error: BaseException) -> Outcome:
 
 
 async def attempt(work: Awaitable[object]) -> Outcome:
-    """Await foreign code; whatever it raises is returned, not raised. Cancellation goes through."""
+    """Await foreign code and return its outcome. Whatever it raises is returned. A cancel of the current task is raised."""
     task = asyncio.current_task()
     try:
         return Outcome(await work)
@@ -81,11 +81,11 @@ async def attempt(work: Awaitable[object]) -> Outcome:
 async def attempt_apart(
     work: Awaitable[object], on_left_behind: Callable[[bool], None] | None = None
 ) -> Outcome:
-    """Like `attempt`, but the work gets its own task: if it cancels that task, it has failed, and the run goes on.
+    """Like `attempt`, but the work gets its own task. If the work cancels that task, the work has failed; the run continues.
 
-    When the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, it is left
-    behind, and `on_left_behind(False)` is called. Without its own task nobody could tell who cancelled, and a GeneratorExit
-    that comes out of a future would end everything that awaits it.
+    If the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, it runs on, and
+    `on_left_behind(False)` is called. Without its own task, nobody could tell who has cancelled, and a GeneratorExit that came
+    out of a future would end everything that awaits that future.
     """
     task = asyncio.ensure_future(attempt(work))
     try:
@@ -102,7 +102,7 @@ async def attempt_apart(
 
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
-    """Whether the task runs now. If not, its coroutine is being closed, and that raises GeneratorExit in it."""
+    """Return whether the task runs now. If not, its coroutine is being closed, which raises GeneratorExit in it."""
     try:
         return asyncio.current_task() is task
     except RuntimeError:  # no loop is running any more
@@ -110,24 +110,24 @@ def _is_at_work(task: asyncio.Task[object] | None) -> bool:
 
 
 def _is_cancelled(task: asyncio.Task[object] | None) -> bool:
-    """Whether the current task is being cancelled; Python 3.10 cannot tell, so there every CancelledError counts."""
+    """Return whether the task is being cancelled. On Python 3.10 this is not known, so the answer is always True."""
     return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
 
 
 _kept_going: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "toolloop_kept_going", default=None
 )
-"""The event loop that the code of this context, a run and its tools, may not stop; None elsewhere."""
+"""The event loop that code in this context (a run and its tools) may not stop; None outside of a run."""
 _keeping: Counter[int] = Counter()
-"""How many runs are on the loop with this id."""
+"""Id of an event loop -> how many runs use this loop."""
 
 
 @contextlib.contextmanager
 def keep_loop_running() -> Iterator[None]:
-    """While entered, `loop.stop()` raises RuntimeError in this task and in what it starts. For all others it still works.
+    """Inside this context, `loop.stop()` raises RuntimeError in this task and in all that it starts. Other code can use it.
 
     A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing if the loop's
-    `stop` cannot be replaced, or if somebody else has replaced it.
+    `stop` cannot be replaced, or if other code has replaced it already.
     """
     loop: Any = asyncio.get_running_loop()
     ours, stop = _keeping[id(loop)] > 0, loop.stop
@@ -140,7 +140,7 @@ def keep_loop_running() -> Iterator[None]:
             raise RuntimeError(NOT_TO_STOP)
         stop()
 
-    _kept_going.set(loop)  # not taken back: the context ends with the task
+    _kept_going.set(loop)  # never reset: the context ends with the task
     if not ours:
         loop.stop = stop_for_others
     _keeping[id(loop)] += 1
@@ -160,11 +160,11 @@ async def run_function(
     on_item: Callable[[object], None],
     on_left_behind: Callable[[bool], None],
 ) -> Outcome:
-    """Run a tool's function (its arguments are bound already), whatever kind of function it is.
+    """Run a tool's function of any kind. Its arguments are bound already.
 
-    With `thread` it is called in a worker thread, else here. An awaitable that it returns is awaited. The value of a
-    generator is the list of its items (`FirstItems` if it gave more than are kept); `on_item` gets each item as it comes.
-    After `limit` seconds the outcome is the error ToolTimeout.
+    If `thread` is True, the function is called in a worker thread, else in the thread of the event loop. An awaitable that
+    it returns is awaited. A generator's value is the list of its items (`FirstItems` if it gave more than are kept);
+    `on_item` gets each item as it comes. After `limit` seconds the outcome is the error ToolTimeout.
     """
 
     def start() -> object:
@@ -188,7 +188,7 @@ async def run_function(
 
 @dataclass(frozen=True)
 class _Awaited:
-    """A value that a function returned and that has yet to be awaited."""
+    """An awaitable or an async generator that a function has returned, and that is not awaited yet."""
 
     value: Any
 
@@ -197,7 +197,7 @@ class _Awaited:
 
 
 async def _limit(running: Awaitable[object], limit: float) -> object:
-    """Like `asyncio.wait_for`, but a TimeoutError of the tool's own stays what it is (they are one class since 3.11)."""
+    """Like `asyncio.wait_for`, but raises ToolTimeout. So a TimeoutError that the tool itself raises can be told from it."""
     took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
     task = asyncio.ensure_future(attempt(running))
     try:
@@ -223,13 +223,13 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
 # --- generators -----------------------------------------------------------------------------------------------
 
 KEPT_ITEMS = 20_000
-"""Items of a generator that are kept as its result. If it gives more, the first ones are kept, and the number of all."""
+"""The most items of a generator that are kept as its result. Of more items, the first ones and the total are kept."""
 KEPT_BYTES = 100_000_000
-"""About how many bytes of items are kept, by the sizes that the items and their parts report."""
+"""The most bytes of items that are kept, about: by the sizes that the items and their parts report."""
 MOST_ITEMS = 1_000_000
 """A generator that gives more items than this is ended."""
 _BREATH = 100
-"""After so many items of an async generator the event loop gets a turn: a generator that awaits nothing would block it."""
+"""After so many items of an async generator, other tasks may run. A generator that awaits nothing would block them."""
 
 
 class FirstItems(list[Any]):
@@ -244,7 +244,7 @@ class TooManyItems(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            f"the generator gave more than {MOST_ITEMS:,} items and was ended; nothing of them is kept"
+            f"the generator gave more than {MOST_ITEMS:,} items and was ended; none of them is kept"
         )
 
 
@@ -256,16 +256,16 @@ def _take_some(items: Iterable[object], most: int) -> list[object]:
 
 
 def _measure(item: object) -> int:
-    """About how many bytes an item takes: its own `getsizeof`, and those of the first parts of lists, dicts and plain objects."""
+    """Return about how many bytes an item takes: the `getsizeof` of the item and of the first parts in it."""
     total, parts = 0, [item]
-    for part in parts:  # grows
+    for part in parts:  # the list grows meanwhile
         size = attempt_call(sys.getsizeof, part)
         total += 0 if isinstance(size, Raised) else size
         fields = part if type(part) is dict else attempt_call(getattr, part, "__dict__", None)
         within: Any = fields.values() if type(fields) is dict else part
         if within is not part or type(part) in (list, tuple, set, frozenset, deque):
             some = attempt_call(_take_some, within, _MEASURED_PARTS - len(parts))
-            parts += [] if isinstance(some, Raised) else some  # it may be changed meanwhile
+            parts += [] if isinstance(some, Raised) else some  # another thread may change it meanwhile
     return total
 
 
@@ -325,7 +325,7 @@ IDLE_THREAD = "toolloop-idle"
 IDLE = 5.0
 """Seconds that a thread waits for work before it ends."""
 STOP_GRACE = 0.2
-"""Seconds that a cancelled tool's thread gets to notice that it is stopped."""
+"""How many seconds the thread of a cancelled tool has to stop."""
 
 
 async def in_thread(
@@ -343,11 +343,11 @@ async def attempt_in_thread(
 ) -> Outcome:
     """Run `function` in a daemon thread with a copy of the current context variables.
 
-    When cancelled, asks the thread to stop (`ToolStopped` is raised in its Python code), waits `STOP_GRACE` seconds
-    and reports through `on_left_behind(stopped)` whether it ended or runs on. Its result is dropped then.
+    If it is cancelled, it asks the thread to stop (`ToolStopped` is raised in its Python code) and waits up to `STOP_GRACE`
+    seconds. Then it calls `on_left_behind(stopped)`: `stopped` is False if the thread still runs. The result is dropped.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    # It gets an Outcome: a future that raised GeneratorExit would end everything that awaits it.
+    # Its result is an Outcome: a future that raised GeneratorExit would end everything that awaits it.
     future: asyncio.Future[Outcome] = loop.create_future()
 
     def settle(outcome: Outcome) -> None:
@@ -377,7 +377,7 @@ class _Job:
     function: Callable[[], object]
     deliver: Callable[[Outcome], None]
     ended: bool = False
-    """Whether the function has returned: from then on its thread is not stopped any more."""
+    """True if the function has ended. From then on, its thread is no longer asked to stop."""
 
     def outcome(self) -> Outcome:
         try:
@@ -391,11 +391,11 @@ class _Job:
 _waiting: list[_Worker] = []
 """The workers without work; the one that became free last is at the end."""
 _lock = threading.Lock()
-"""Held while a worker enters or leaves `_waiting`, and while one is asked to stop."""
+"""Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop."""
 
 
 class _Worker:
-    """A thread that does one job after the other, until none comes for a while or it was asked to stop."""
+    """A thread that does one job after the other. It ends if no job comes for a while, or if it was asked to stop."""
 
     def __init__(self) -> None:
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -404,7 +404,7 @@ class _Worker:
 
     @classmethod
     def given(cls, job: _Job) -> _Worker:
-        """The worker that does this job: one that waits, or a new one."""
+        """Give the job to a waiting worker, or to a new one, and return this worker."""
         with _lock:
             while _waiting:
                 worker = _waiting.pop()
@@ -417,20 +417,20 @@ class _Worker:
         return worker
 
     def _run(self) -> None:
-        with contextlib.suppress(ToolStopped):  # one that was sent before the job ended may arrive later
+        with contextlib.suppress(ToolStopped):  # it may be raised only after the job has ended
             while (job := self._next()) is not None:
                 self.thread.name = TOOL_THREAD
                 outcome = job.outcome()
-                asyncio.set_event_loop(None)  # a tool may have set one; the next tool must not get it
+                asyncio.set_event_loop(None)  # a tool may have set a loop; the next tool must not get that
                 with _lock:
                     job.ended = True
-                    goes_on = not self._asked_to_stop
-                    if goes_on:  # before the outcome is told, so that the next call finds this thread
+                    takes_more = not self._asked_to_stop
+                    if takes_more:  # before the outcome is delivered, so that the next call finds this thread
                         self.thread.name = IDLE_THREAD
                         _waiting.append(self)
                 job.deliver(outcome)
                 del job, outcome  # a waiting thread keeps no object of a tool alive
-                if not goes_on:
+                if not takes_more:
                     return
 
     def _next(self) -> _Job | None:
@@ -444,9 +444,10 @@ class _Worker:
             return self.jobs.get()  # somebody has just given it a job
 
     async def stop(self, job: _Job) -> bool:
-        """Ask the thread's Python code to stop; True when it did within the grace time.
+        """Ask the thread's Python code to stop. Returns True if the job ended within `STOP_GRACE` seconds.
 
-        CPython's `PyThreadState_SetAsyncExc`: raised at the thread's next bytecode, so not while it sleeps or waits in C.
+        CPython's `PyThreadState_SetAsyncExc` raises ToolStopped at the thread's next bytecode. So a thread that sleeps or
+        waits in C code does not stop until then.
         """
         with _lock:
             if self.thread.ident is not None and not job.ended:

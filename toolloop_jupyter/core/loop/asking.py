@@ -1,4 +1,4 @@
-"""Ask whether a call may run (`on_approval`, the person at the host, or the stream's reader), and tell the model of a denial."""
+"""Asks whether a tool call may run: `on_approval`, the notebook's user or the stream's reader. Words denials for the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
 
 
 async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Let `on_approval` decide. A sync handler runs in a thread, an async one is awaited; one that raises denies (as in LiteLLM).
+    """Let `on_approval`, or the host, decide. A sync handler runs in a thread, an async one is awaited.
+
+    A handler that raises denies the call, as in LiteLLM.
 
     Only True allows: a text such as "n" (from `input()`) is true for Python, but it is no approval.
     """
@@ -67,7 +69,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
         approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
         if asking is not None and not asking.done():
             asking.cancel()
-            # A card is removed now: after a sync run, the loop may not run again before the next cell.
+            # The handler removes its card now: after a sync run, the loop may not run again before the next cell.
             await asyncio.wait({asking}, timeout=HANDLER_GRACE)
     if asking is not None and asking.done() and not asking.cancelled():
         error = asking.exception()
@@ -79,14 +81,14 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 
 
 def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
-    """Deny a request that its handler has left without a decision, so that the turn does not wait for ever."""
+    """Deny an Approval that its handler has not decided, so that the turn does not wait for ever."""
     error = None if ended.cancelled() else ended.exception()
     why = "" if error is None else f": {get_message(error, 500)}"
     approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
 
 
 def explain_denial(decision: Decision) -> str:
-    """The message to the model about a denial. It says that this was a decision: models repeat calls that seem to have failed."""
+    """Word a denial for the model. The text says that this was a decision, since models repeat calls that seem to have failed."""
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",

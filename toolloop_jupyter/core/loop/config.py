@@ -16,7 +16,7 @@ from .output import Output
 from .permissions import ApprovalHandler, read_mode
 
 TAGS = "harness,tool_loop"
-"""The tags of LiteLLM's own Tool Loop on its requests to a gateway."""
+"""The tags that LiteLLM's own Tool Loop puts on its requests to a gateway."""
 _GATEWAY_HEADERS = frozenset(
     {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
 )
@@ -33,22 +33,22 @@ class ToolLoopOptions:
     completion_kwargs: Mapping[str, object] = field(default_factory=dict)
     """Options of every model call. The loop overrules those that it sets itself (model, messages, tools, routing, tags,
     `response_format`). `{"stream": False}` turns streaming off."""
-    # ours
+    # The options below are not LiteLLM's.
     output_retries: int = 2
     """How often an answer that does not fit `output=` goes back to the model."""
     max_model_calls: int = 100
-    """Model calls in one turn (LiteLLM's limit, there a runtime error)."""
+    """The most model calls in one turn. LiteLLM has the same limit, and calls it a runtime error."""
     max_cost: float | None = None
-    """US dollars in one turn, checked between model calls. A cost that nobody tells (of a gateway without prices, of an answer
-    that broke off) does not count; `max_model_calls` limits such calls."""
+    """US dollars in one turn, checked between model calls. An unknown cost (of a gateway without prices, of an answer that
+    broke off) does not count; `max_model_calls` limits such calls."""
     on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
     fallback: Sequence[object] = ()
-    """Models (names or ScriptedModels) that are asked, in this order, if the one before has failed after its retries. The rest of
+    """Models (names or ScriptedModels). Each is asked, in this order, if the one before it has failed after its retries. The rest of
     the turn stays with the model that answers; the next turn begins with `model=` again. A fallback of the same provider
     ("openai/…", or a group of the gateway) uses the run's address and key; any other uses its own environment variables."""
     images: ImageMode = "auto"
-    """Whether pictures among the tools' results go to the model, and the pictures and files of prompts. "auto" asks LiteLLM what
+    """Whether pictures in tool results, and pictures and files in prompts, go to the model. "auto" asks LiteLLM what
     the model takes; "always" is for gateway groups and servers that LiteLLM does not know."""
 
     def __post_init__(self) -> None:
@@ -65,24 +65,24 @@ class ToolLoopOptions:
 
 @dataclass(frozen=True)
 class Route:
-    """The address that model calls go to: the model, its options, its keys."""
+    """A model and the way to it: its name, the address and other options, the keys."""
 
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     answers: Answers | None = field(default=None, repr=False)
-    """The ScriptedModel (or the like) behind the name. The route keeps it alive."""
+    """The object that answers, if it is Python code (a ScriptedModel, a Replay). The route keeps it alive."""
     has_own_options: bool = True
-    """Whether the run's options for a route (keys, headers, an account) are sent to this model."""
+    """True if the run's own address, keys, headers and account are used for this model."""
 
     @property
     def title(self) -> str:
-        """The model as a person knows it."""
+        """The model's name for a person."""
         return self.model if self.answers is None else self.answers.title or self.model
 
     @property
     def family(self) -> str:
-        """The models that can read each other's thoughts: Claude's and Gemini's wherever they run, else those of one provider."""
+        """A name for the models that can read each other's reasoning: "claude", "gemini" (wherever they run), or a provider."""
         name = self.model.lower()
         return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
 
@@ -97,7 +97,7 @@ def find_route(
 ) -> Route:
     """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
 
-    Raises ValueError, naming the variable to set, when there is no model, no gateway address or no gateway key.
+    Raises ValueError, which names the variable to set, if there is no model, no gateway address or no gateway key.
     """
     if api_key is not None and not isinstance(api_key, str):
         raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
@@ -138,7 +138,7 @@ def find_fallbacks(
     api_base: str | None,
     metadata: Mapping[str, object],
 ) -> tuple[Route, ...]:
-    """The routes of the models to ask if `first` fails. Only models of the same provider get the run's address and key.
+    """Return the routes of `models`, which are asked if `first` fails. Only models of the same provider get the run's address and key.
 
     Raises the errors of `find_route`.
     """
@@ -158,13 +158,13 @@ def _find_provider(model: object) -> str:
 
 
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
-    """(address, key) of LiteLLM's gateway: those given, else LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY, else ""."""
+    """Return (address, key) of LiteLLM's gateway. For `api_base` and `api_key` not given, read LITELLM_PROXY_API_BASE and _KEY."""
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 
 
 def _split_address(base: str | None) -> tuple[dict[str, object], dict[str, object]]:
-    """(options, secrets), one of them with the address: the secrets, if the address contains a password or a key."""
+    """Return (options, secrets). The address is in the secrets if it contains a password or a key, else in the options."""
     if not base:
         return {}, {}
     return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
@@ -192,9 +192,9 @@ class Config:
     gate: Gate = field(default_factory=Gate)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
-        """(options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
+        """Return (options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
 
-        The names in MANAGED, and those that the route sets, are managed. If `api_base` is managed, its other name `base_url`
+        Managed are the names in MANAGED and those that the route sets. If `api_base` is managed, its other name `base_url`
         is, too. For a gateway or a model of ours, `custom_llm_provider` is managed, since it would choose another provider.
         Managed names inside a body, a query or headers are ignored, too (`messages`, a `model`, another key).
         """
@@ -222,7 +222,7 @@ class Config:
 
 
 def _leave_out(value: object, managed: Collection[str] | None) -> object:
-    """An option's value without the names that are managed."""
+    """Leave the managed names out of an option's value, if the value is a mapping."""
     if not managed or not isinstance(value, Mapping):
         return value
     return {key: item for key, item in value.items() if str(key).lower() not in managed}
@@ -232,7 +232,11 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
 def find_approver(config: Config, *, streamed: bool) -> Approver:
-    """Who is asked about a call: `on_approval`, else the reader of the turn's stream, else the person at the host, else nobody."""
+    """Return who decides about the tool calls of a turn.
+
+    "callback": `on_approval`, if there is one; "reader": the code that reads the stream of a `streamed` turn; "host": the
+    notebook's user, if the host can ask; else "nobody".
+    """
     if config.on_approval is not None:
         return "callback"
     if streamed:
@@ -241,7 +245,7 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
 
 
 def asks_nobody(config: Config) -> bool:
-    """Whether no call can come to a person: all is allowed or denied by rules that say so, or a callback decides."""
+    """True if no person is ever asked about a tool call: `on_approval` decides, or each rule says "full" or "deny"."""
     policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
     rules: list[object] = []
     for policy in policies:
@@ -252,7 +256,7 @@ def asks_nobody(config: Config) -> bool:
 
 
 def may_ask(config: Config) -> bool:
-    """Whether some call may have to be asked about, by the policy of the run or of a tool."""
+    """True if the policy of the run, or of a tool, may demand that somebody is asked about a tool call."""
     return read_mode(config.permissions) not in ("full", "deny") or any(
         tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
         for tool in config.tools

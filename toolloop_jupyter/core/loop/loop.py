@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..conversation import add_pictures
+from ..conversation import History, add_pictures
 from ..events import (
     Approval,
     Decision,
@@ -43,7 +43,7 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled while a tool ran. str() tells a person what became of the tool's thread, or is ""."""
+    """The turn was cancelled while a tool ran. `str()` says what became of the tool's thread; "" if it has ended."""
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
@@ -53,7 +53,8 @@ async def run_turn(turn: Turn) -> TurnEnd:
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
-    forced = ForcedCalls(turn)
+    choice = turn.completion_options[0].get("tool_choice")
+    forced = None if choice in (None, "auto", "none") else ForcedCalls(turn.history, choice)
     while True:
         if end := find_limit(turn):
             return await _close(turn, end)
@@ -66,46 +67,46 @@ async def run_turn(turn: Turn) -> TurnEnd:
             await _answer_call(
                 turn, tools.get(sent.wire_name), sent, _explain_not_run(turn, reply, sent, calls)
             )
-        if end := forced.find_end(calls):
+        if forced is not None and (end := forced.find_end(calls)):
             return await _close(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
             return end
 
 
 class ForcedCalls:
-    """Ends a turn whose model must call a tool in each answer (`tool_choice`), so that it can only repeat itself."""
+    """Ends a turn in which `tool_choice` forces a tool call in each answer, once the model only repeats itself."""
 
     MOST = 3
     """The turn ends when the same call has brought the same result so many times."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._choice = turn.completion_options[0].get("tool_choice")
+    def __init__(self, history: History, choice: object) -> None:
+        """`choice`: the value of `tool_choice`."""
+        self._history, self._choice = history, choice
         self._counts: Counter[tuple[str, str, str]] = Counter()
         """How often each (tool, arguments, result) has come."""
 
     def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
-        """The end of the turn, if one of these answered calls has come MOST times with the same result; else None."""
-        if self._choice in (None, "auto", "none"):
-            return None
-        history = self._turn.history
+        """Return the end of the turn if one of `calls` has now brought the same result MOST times; else None."""
         self._counts.update(
-            {(sent.wire_name, str(sent.arguments.stored()), history.answer_of(sent.id)) for sent in calls}
+            {
+                (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
+                for sent in calls
+            }
         )
         if max(self._counts.values(), default=0) < self.MOST:
             return None
         shown = self._choice if isinstance(self._choice, str) else "a named tool"
         return TurnEnd(
             "runtime_error",
-            f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
-            f"the same result {self.MOST} times. Leave it out (completion_kwargs={{'tool_choice': 'auto'}}).",
+            f"tool_choice ({shown}) makes the model call a tool in every answer, so the turn cannot end. The same call has brought "
+            f"the same result {self.MOST} times. Leave tool_choice out (completion_kwargs={{'tool_choice': 'auto'}}).",
         )
 
 
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
-    """End the turn at a limit: at once, or after one last model call without tools. If that fails, the end's error says so."""
+    """End the turn at a limit: at once, or after one last model call without tools. If that call fails, `TurnEnd.error` says so."""
     if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
-        if not turn.spent.usage.calls:  # nobody was asked: the question is as if it had not been
+        if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
             turn.history.withdraw_question()
         return end
     output = turn.config.output
@@ -128,7 +129,7 @@ async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
 
 
 def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
-    """The reason not to run a call of this reply, or "": tools are closed, or the reply was cut off within this call."""
+    """Say why a tool call of `reply` is not run: no more calls are allowed, or the reply broke off in this call; else ""."""
     if turn.tools_closed:
         return CLOSED
     if reply.finish_reason in ("length", "content_filter") and sent is calls[-1]:
@@ -140,7 +141,7 @@ def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[S
 
 
 def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
-    """Take the output from a call of an unknown tool whose arguments are that output: some models answer so. True if taken."""
+    """Read the output from the arguments of a call of an unknown tool: some models answer so. Returns False if it cannot."""
     output = turn.config.output
     if output is None or len(calls) != 1 or calls[0].wire_name in tools:
         return False
@@ -156,7 +157,7 @@ def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequenc
 
 
 def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take an answer; returns the end of the turn, or None if the model has to answer again (structured output)."""
+    """Take `reply` as the answer. Returns the end of the turn; None if the model has to answer again (structured output)."""
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""
     if problem := _find_fault(turn, reply, calls):
@@ -178,7 +179,7 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
     if turn.asks_in_words and not turn.tools_closed:
         turn.tools_closed = True
         turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
-        answer.attempts -= 1  # the answer before the question does not count
+        answer.attempts -= 1  # the answer that came before this request does not count
         turn.history.add_user(output.request_in_words())
         return None
     if answer.attempts > turn.config.options.output_retries:
@@ -203,35 +204,32 @@ def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | 
 
 
 def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Why a reply without calls is no answer, or "". If it is also empty, its question is taken out of the history."""
+    """Say why a reply without tool calls is no answer; else "". If the reply is empty, the history loses its question."""
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
-    problem = _explain_fault(turn, reply, is_empty=is_empty)
+    may_be_empty = bool(turn.tool_calls) or turn.config.output is not None
+    problem = ""
+    if reply.finish_reason == "content_filter":
+        problem = "the provider's content filter stopped the answer. Rephrase the prompt."
+    elif is_empty and reply.finish_reason == "length":
+        problem = f"the answer is empty: the token limit was reached before any text. {RAISE}"
+    elif is_empty and not may_be_empty and reply.finish_reason is None:
+        problem = (
+            "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
+        )
+    elif is_empty and not may_be_empty:
+        problem = f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
     if problem and is_empty:
         turn.history.withdraw_question()
     return problem
-
-
-def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
-    if reply.finish_reason == "content_filter":
-        return "the provider's content filter stopped the answer. Rephrase the prompt."
-    if not is_empty:
-        return ""
-    if reply.finish_reason == "length":
-        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
-    if turn.tool_calls or turn.config.output is not None:
-        return ""
-    if reply.finish_reason is None:
-        return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
-    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
 
 
 # --- one call -------------------------------------------------------------------------------------------------
 
 
 async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
-    """Emit a call, run or refuse it, emit its result. At each await the history has an answer to it."""
+    """Emit a tool call, run it or refuse it for `reason`, and emit its result. At each await, the history answers the call."""
     turn.tool_calls += 1
     shown = thaw(sent.arguments.parsed)
     name = tool.name if tool else sent.wire_name
@@ -242,7 +240,7 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: st
     try:
         await turn.outlet.emit(call.asked)
         result = call.not_run(Refusal(reason)) if reason else await call_tool(turn, call)
-    except BaseException as error:  # cut short: observers still get a result
+    except BaseException as error:  # the call has no result of its own, but observers still get one
         _tell_result(turn, call, call.cut_short(turn.history.answer_of(sent.id)), began)
         if isinstance(error, asyncio.CancelledError):
             raise TurnCancelled(call.left_behind) from None
@@ -261,7 +259,7 @@ def _tell_result(turn: Turn, call: Call, result: ToolResult, began: float) -> No
 
 
 async def call_tool(turn: Turn, call: Call) -> ToolResult:
-    """Take one call to its result: bind its arguments, get the permit, run the function.
+    """Take one tool call to its result: bind its arguments, get the permit, run the function.
 
     Nobody is asked about a call that cannot run, and the function gets exactly the arguments that were permitted.
     """
@@ -349,7 +347,10 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 def _prepare_capture(
     turn: Turn, call: Call, tool: Tool
 ) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
-    """(the context that passes the function's output to the observers, the keeper of its prints for the model or None)."""
+    """Return (context, keeper). In the context, the function's output goes to the observers and to the keeper.
+
+    The keeper keeps prints for the model; None if the tool does not capture its output.
+    """
     host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
     keeper = host.keeper() if tool.settings.capture_output else None
     if keeper is None and not listeners:
@@ -381,7 +382,7 @@ UNCHECKED = "The call was not run: its edited arguments were not checked."
 
 
 class Permit(NamedTuple):
-    """The permission to run a call: with which arguments, by which decision."""
+    """The permission to run a tool call, with the arguments and the decision for which it holds."""
 
     bound: BoundCall
     decision: Decision | None = None
@@ -390,7 +391,7 @@ class Permit(NamedTuple):
     """The version of the function that a person was shown."""
 
     def refuse_if_changed(self) -> Refusal | None:
-        """The refusal of a call whose function or arguments have changed since the decision; None if nothing has."""
+        """Return a refusal if the function or the arguments have changed since the decision; else None."""
         if self.decision is None:
             return None
         if self.shown is not None and not self.shown.is_still(Version.of(self.bound.tool.function)):
@@ -409,7 +410,7 @@ def _deny(decision: Decision) -> Refusal:
 
 
 async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refusal:
-    """Decide whether a call with valid arguments may run: by the policy, by an earlier approval of all calls, or by asking."""
+    """Decide whether a call with valid arguments may run: by the policy, by an earlier approval of the tool, or by asking."""
     is_open = is_exactly(turn.config.permissions, "full")
     mode: Mode = "full"
     why = ""
@@ -431,7 +432,7 @@ async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refu
 
 
 async def _ask_in_turn(turn: Turn, approval: Approval) -> Decision:
-    """Ask what a tool itself wants to know."""
+    """Ask for an approval that a running tool needs (`ToolContext`)."""
     async with turn.config.gate.ask_person():
         return await ask(turn, approval)
 
@@ -460,7 +461,7 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
     try:
         decision = await ask(turn, approval)
     finally:
-        call.decision = approval.decision  # also if the call is cut before it runs
+        call.decision = approval.decision  # also if the turn is stopped before the call runs
     if not decision.allowed:
         turn.permissions.denied[same] += 1
         return _deny(decision)

@@ -1,4 +1,4 @@
-"""The outcome of a tool's function -> its ToolResult: text and pictures for the model, value and traceback for the person."""
+"""Makes a ToolResult of a function's outcome: text and pictures for the model, value and traceback for the person."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def make_result(
     """Make the result of a call from the `outcome` of its function.
 
     `keeper` has kept the function's prints. `see` says whether the model takes pictures; it is called only if there are some.
-    `name_code` gives a traceback the names that a person knows.
+    `name_code` replaces the kernel's file names in a traceback by the names of cells.
     """
     seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
@@ -78,7 +78,7 @@ def _tell_edits(bound: BoundCall) -> str:
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """The error's type and text, with the fate of a thread that did not end in time, and a hint."""
+    """Return the error's type and text. Says what became of a thread that did not end in time, and may add a hint."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"
@@ -92,7 +92,7 @@ _WRONG_THREAD = re.compile(
 
 
 def _hint_at_thread(bound: BoundCall, message: str) -> str:
-    """How to run a tool on the main thread, if the error is about threads (sqlite connections, GUI toolkits, signals); else ""."""
+    """Say how to run the tool on the main thread, if the error is about threads (sqlite, GUI toolkits, signals); else ""."""
     if bound.tool.kind != "sync" or not bound.tool.settings.thread or not _WRONG_THREAD.search(message):
         return ""
     return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own.)"

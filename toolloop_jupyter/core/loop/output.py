@@ -1,7 +1,7 @@
-"""Structured output: ask the model for it, read it from the answer, explain the faults of an answer.
+"""Structured output: asks the model for it, reads it from the answer, and explains the faults of an answer.
 
-If the model takes `response_format` together with tools, its answer is JSON. If not (`models.takes_response_format` tells),
-the model works as usual, and at the end a user message asks it for the JSON.
+A model that takes `response_format` together with tools (see `models.takes_response_format`) answers in JSON. Any other model
+works as usual, and at the end a user message asks it for the JSON.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ..tools import (
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
-"""Up to the last closing tag; the opening one may be in the model's prompt template."""
+"""A thought, up to its last closing tag. The opening tag may be missing, since some prompt templates end with it."""
 _OPENING = re.compile(r"[{\[]")
 MOST_ERRORS = 8
 MOST_TRIES = 200
-"""Places in an answer that are tried as the beginning of JSON: so reading a hostile answer stays cheap."""
+"""The most places in an answer that are tried as the beginning of JSON, so that a hostile answer costs little time."""
 
 MOST_READ = 2_000_000
 """Characters that all tries that fail may read together: each may go on to the end of the answer."""
@@ -74,8 +74,8 @@ class Output:
         """The value of `response_format`.
 
         A plain model is sent as its class, as LiteLLM's own loop does. A type that strict mode refuses (by OpenAI's rules:
-        free-form dicts, `default`) is sent as a schema of ours, with strict off if it cannot be met. A type that is not an
-        object is wrapped in one, since all providers want an object.
+        free-form dicts, `default`) is sent as a schema of ours, with `strict` off if even that schema does not fit. A type that
+        is not an object is wrapped in one, since all providers want an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
@@ -89,7 +89,7 @@ class Output:
         }
 
     def read(self, text: str) -> object:
-        """The validated value from a model's answer: bare JSON, fenced, in prose, or in the shape of a tool call.
+        """Return the validated value in a model's answer. Finds JSON that is alone, fenced, in prose, or in the form of a tool call.
 
         Raises OutputProblem with the validation errors of the most likely candidate.
         """
@@ -104,14 +104,14 @@ class Output:
                 return self._validate(candidate)
             except ValidationError as error:
                 problems.append(_explain(error))
-        try:  # a text, a date, one of several words
+        try:  # an answer that is no JSON may fit, too: a text, a date, one of several words
             return self._validate(cleaned)
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
     def _validate(self, candidate: object) -> object:
         """The validated value. Raises ValidationError, or OutputProblem for any other error of a person's own validator."""
-        # As JSON: so a strict model takes a date's text, and an array for a tuple.
+        # Validated as JSON: then a strict pydantic model takes a date's text, and an array for a tuple.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
         if not isinstance(value, Raised):
             return value
@@ -242,12 +242,12 @@ def put_object_on_top(schema: JsonSchema) -> JsonSchema:
 
 
 def can_be_strict(schema: JsonSchema) -> bool:
-    """Whether strict mode can express the whole cleaned schema."""
+    """True if strict mode can express the whole cleaned schema."""
     return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """Whether LiteLLM may convert the model's class itself. It always sets strict, so the schema must fit strict mode."""
+    """True if LiteLLM may convert the pydantic class itself. LiteLLM always sets `strict`, so the schema must fit that."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)

@@ -29,7 +29,7 @@ _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
 @hide_in_repr
 @dataclass(frozen=True)
 class PolicyCall:
-    """A validated call as a policy callable gets it."""
+    """A tool call with valid arguments, as a `permissions` callable gets it."""
 
     name: str
     input: Mapping[str, object]
@@ -38,8 +38,8 @@ class PolicyCall:
 def read_mode(answer: object) -> Mode | None:
     """The mode that an answer of user code means; None if it means no mode.
 
-    Only an exact text or bool counts. Any other object (a NumPy array of one text, a subclass of `str`) defines itself what
-    it equals and whether it is true, so it is never compared.
+    Only an exact text or bool counts. Any other object (a NumPy array of one text, a subclass of `str`) has an `==` and
+    a truth value of its own, so it is never compared.
     """
     if type(answer) is bool:
         return "full" if answer else "deny"
@@ -103,14 +103,14 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """Whether a rule's key may mean this tool: its Python name, a dotted name of it, or a typo."""
+    """True if a rule's key may mean this tool: by its Python name, a dotted name, or with a typo."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
 
 
 def _is_typo(typed: str, name: str) -> bool:
-    """Compare word by word: `read_file` and `delete_file` share half their letters, but neither is a typo of the other."""
+    """Compare two names word by word: `read_file` and `delete_file` share half their letters, but neither is a typo of the other."""
     one, other = (re.findall(r"[^\W_]+", text.casefold()) for text in (typed, name))
     if "".join(one) == "".join(other):
         return True
@@ -120,7 +120,7 @@ def _is_typo(typed: str, name: str) -> bool:
 
 
 async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    """(mode, why) from a mapping or a callable. Its code is not ours: if it raises, the mode is "ask"."""
+    """Return (mode, why), from a mapping or a callable. If its code raises, the mode is "ask"."""
     outcome = await attempt_apart(
         _look_up(policy, call) if isinstance(policy, Mapping) else _call(policy, call)
     )
@@ -148,7 +148,7 @@ async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tupl
 
 
 def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """(mode, why) for an answer of a policy. An answer that means no mode counts as "ask", and `why` says so."""
+    """Return (mode, why) for an answer of a policy. An answer that means no mode counts as "ask", and `why` says so."""
     why = f"{said} {shorten_repr(answer)}"
     mode = read_mode(answer)
     if mode is None:
@@ -157,9 +157,9 @@ def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
 
 
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
-    """(mode, why) for a validated call: the strictest of the run's policy and the tool's own setting.
+    """Return (mode, why) for a call with valid arguments: the stricter of the run's policy and the tool's own setting.
 
-    A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
+    A policy callable that raises (KeyboardInterrupt ends the run), or answers neither a mode nor a bool, means "ask".
     """
     if isinstance(policy, str):
         mode, why = _read_answer(policy, "permissions are")
@@ -178,16 +178,19 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
 
 @dataclass
 class Allowed:
-    """Decisions of a person that hold for more than one call: by the tool's name *and* the version of its function."""
+    """A person's decisions that hold for later calls, too. Each is for a tool's name *and* one version of its function."""
 
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
-        """Let later calls of `tool`, as it was `shown`, run by this decision, made in turn number `turn` of the session."""
+        """Let `decision` hold for later calls of `tool`, for the version `shown` of its function.
+
+        `turn`: the number of the turn in which a person has decided.
+        """
         self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """The decision that covers a call of `tool`, as it is `now`; None when a person has to be asked."""
+        """Find the decision for calls of `tool` whose function has the version `now`; None if a person has to be asked."""
         kept = self._kept.get(tool.name)
         return kept[1] if kept is not None and kept[0].fixed and kept[0].is_still(now) else None
 
@@ -206,13 +209,13 @@ class Permissions:
 
     in_session: Allowed
     lasting: bool = True
-    """Whether the session goes on after this turn, so that a call can be allowed for the whole session."""
+    """True if the session may have more turns, so that a person can allow calls for the whole session."""
     in_run: Allowed = field(default_factory=Allowed)
     denied: Counter[str] = field(default_factory=Counter)
-    """How often the same call was denied."""
+    """A tool's name with its arguments -> how often this call was denied."""
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """The earlier decision that covers a call of `tool`, as it is `now`, or None."""
+        """Find an earlier decision for calls of `tool` whose function has the version `now`; None if there is none."""
         return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:

@@ -26,7 +26,7 @@ class Spending:
         """Runs whose cost is not known, or not completely."""
         self._lock = threading.Lock()
         self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
-        """The runs that are counted -> whether the run's cost is unknown, or partly unknown."""
+        """Each run that is counted -> True if its cost is unknown, or partly unknown."""
 
     def add(self, run: Spent, usage: Usage, cost: float) -> None:
         """Count a model call of a run. May be called from any thread."""
@@ -41,7 +41,7 @@ class Spending:
             self._seen[run] = is_untold
 
     def add_run(self, usage: Usage, cost: float | None) -> None:
-        """Count a whole run of another process. May be called from any thread."""
+        """Count a whole run that another process has made. May be called from any thread."""
         if usage.calls:
             with self._lock:
                 self.cost += cost or 0.0
@@ -55,7 +55,7 @@ class Spending:
         return None if self.budget is None else max(0.0, self.budget - self.cost)
 
     def explain_limit(self) -> str:
-        """Why no further model call is allowed; "" if one is."""
+        """Say why no further model call is allowed; "" if another one is allowed."""
         if self.budget is None or self.cost < self.budget:
             return ""
         unknown = (
@@ -93,15 +93,18 @@ class Spent:
         return time.monotonic() - self.started
 
     def add(self, reply: Reply) -> None:
-        """Count a model call that came back whole."""
+        """Count a model call whose answer came whole."""
         self.usage += reply.usage
         self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
         self.known_cost += reply.known_cost
         self.spending.add(self, reply.usage, reply.known_cost)
 
-    def add_untold(self, call: ModelCall) -> None:
-        """Count the requests of a call that was cut. They have to be paid, but their cost is not known."""
-        self.usage += Usage(calls=call.untold)
-        if call.untold and not call.is_free:
+    def add_failed(self, call: ModelCall) -> None:
+        """Count the requests of a failed or cancelled model call for which no usage came back.
+
+        The provider may bill them, but their cost is not known.
+        """
+        self.usage += Usage(calls=call.without_usage)
+        if call.without_usage and not call.is_free:
             self.cost = None
-        self.spending.add(self, Usage(calls=call.untold), 0.0)
+        self.spending.add(self, Usage(calls=call.without_usage), 0.0)

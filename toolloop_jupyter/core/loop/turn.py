@@ -1,4 +1,4 @@
-"""The state of one turn, and its model calls: make the request, put the reply into the history, count the cost."""
+"""The state of one turn, and its model calls: their requests, their replies in the history, their cost."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Outlet(Protocol):
     """Takes a turn's events, and tells the turn when it has to stop."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop. A tool may have swallowed an earlier CancelledError."""
+        """Raise CancelledError if the turn has to stop. A tool may have caught an earlier CancelledError."""
 
     async def emit(self, event: Event) -> None:
         """Send an event, or raise CancelledError if the turn has to stop."""
 
     def record(self, event: Event) -> None:
-        """Send an event in any case, also if the turn has to stop. Never waits."""
+        """Send an event, even if the turn has to stop. Never waits."""
 
 
 class TurnEnd(NamedTuple):
@@ -63,7 +63,7 @@ class TurnEnd(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a call is not run: the message for the model, the result's status, the decision."""
+    """The reason why a tool call is not run: the message for the model, the result's status, the decision."""
 
     message: str
     status: ToolStatus = "refused"
@@ -71,7 +71,7 @@ class Refusal(NamedTuple):
 
 
 class SentCall(NamedTuple):
-    """A call as the model sent it."""
+    """A tool call as the model sent it."""
 
     id: str
     wire_name: str
@@ -80,7 +80,7 @@ class SentCall(NamedTuple):
 
 @dataclass
 class Call:
-    """One tool call on its way, from the ask to its result."""
+    """The state of one tool call, from the model's request to the result."""
 
     asked: ToolCall
     sent: SentCall
@@ -88,11 +88,11 @@ class Call:
     number: int
     """The number of the call in its turn, from 1."""
     decision: Decision | None = None
-    """The decision about it; None if none was needed, or none has been made yet."""
+    """The decision about the call; None if none was needed, or none has been made yet."""
     began: float | None = None
-    """When its function was started, by the monotonic clock."""
+    """The time of the monotonic clock when the function was started."""
     left_behind: str = ""
-    """A sentence on the fate of a thread that did not end with the call; else ""."""
+    """What became of a thread that did not end with the call, in one sentence; "" if there is none."""
 
     @property
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ class Call:
         )
 
     def cut_short(self, said: str) -> ToolResult:
-        """The result of a call that the end of the turn has cut; `said` is the call's answer in the history."""
+        """The result of a call during which the turn was stopped; `said`: the answer to the call in the history."""
         return ToolResult(
             self.asked.id,
             said,
@@ -147,25 +147,25 @@ class Turn:
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
-    """Called around each step, in this order."""
+    """Their methods are called around each step, in this order."""
     approver: Approver = "nobody"
-    """Who is asked about the turn's calls."""
+    """Who decides about the turn's tool calls."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
     tools_closed: bool = False
-    """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
+    """True if the model may call no more tools (in the closing answer after a limit, in the JSON at the end)."""
     completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
     """(options to show, secrets to hide) of each model call."""
 
     def __post_init__(self) -> None:
-        """Remember the keys of this turn, so that no text that leaves the run contains them."""
+        """Remember the API keys of this turn, so that no text that leaves the run contains them."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
     def switch_to_fallback(self) -> bool:
-        """Let the calls from now on go to the next model of `fallback`; False where there is no further one."""
+        """Send the model calls from now on to the next model of `fallback`. Returns False if there is no further one."""
         if not self.config.fallbacks:
             return False
         route, *others = self.config.fallbacks
@@ -180,8 +180,8 @@ class Turn:
     def cache_marks(self) -> Mapping[str, object]:
         """The options that let the provider cache the beginning of the requests; {} if no later request is likely to read it.
 
-        Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
-        is with tools, or of the next turn, which there may be where there was one before.
+        A request that writes into a cache costs more. It pays if a later request begins in the same way: in the next step,
+        if there are tools, or in the next turn, which is likely if there was a turn before.
         """
         before = self.history.starts[-1] if self.history.starts else 0
         if not self.config.tools and before < 2:  # a system message alone is no turn
@@ -191,7 +191,7 @@ class Turn:
 
     @functools.cached_property
     def asks_in_words(self) -> bool:
-        """Whether `output=` has to be asked for in words, since the model takes no response_format beside tools."""
+        """True if a user message has to ask for `output=`, since the model takes no response_format beside tools."""
         output = self.config.output
         if output is None:
             return True
@@ -200,7 +200,7 @@ class Turn:
 
     @functools.cached_property
     def picture_place(self) -> PicturePlace | None:
-        """Where this turn's model reads pictures of results, or None."""
+        """The message in which this turn's model gets pictures that tools return; None if it gets none."""
         config = self.config
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
@@ -224,7 +224,7 @@ def make_request(turn: Turn) -> Request:
 
 
 def find_limit(turn: Turn) -> TurnEnd | None:
-    """The end of a turn that may make no further model call; None if it may."""
+    """Return the end of the turn if a limit allows no further model call; else None."""
     limits, spent = turn.config.options, turn.spent
     if spent.usage.calls >= limits.max_model_calls:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
@@ -236,7 +236,10 @@ def find_limit(turn: Turn) -> TurnEnd | None:
 
 
 def _explain_no_fallback(turn: Turn, *, is_closing: bool) -> str:
-    """Why none of the fallbacks may be asked; "" if there is none, or one may. After a limit only the budget of all runs counts."""
+    """Say why no fallback may be asked; "" if there is none, or it may be asked.
+
+    `is_closing`: for the answer after a limit, only the budget of all runs counts.
+    """
     if not turn.config.fallbacks:
         return ""
     if is_closing:
@@ -246,9 +249,10 @@ def _explain_no_fallback(turn: Turn, *, is_closing: bool) -> str:
 
 
 async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, list[SentCall]]:
-    """One model call, into the history; returns the reply and its calls. `is_closing`: it is the one after a limit.
+    """Call the model, put its reply into the history, and return the reply with its tool calls.
 
-    Raises ModelCallFailed when no fallback is left, or none may be asked.
+    `is_closing`: this is the last model call, after a limit. Raises ModelCallFailed if the call fails and no fallback
+    can be asked, or the last one fails, too.
     """
     gate = turn.config.gate
     while True:
@@ -302,7 +306,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
 
 def _count_failed(turn: Turn, call: ModelCall, began: float) -> None:
     turn.spent.spans.append(Span("model", call.request.model, began, turn.spent.now(), is_error=True))
-    turn.spent.add_untold(call)
+    turn.spent.add_failed(call)
 
 
 def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:
@@ -317,9 +321,9 @@ def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | N
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
-    """Keep the text that had arrived when a call was cut, as an answer in the history. Its tool calls are not kept.
+    """Keep the text of a model call that failed or was cancelled, as an answer in the history. Its tool calls are not kept.
 
-    If a failed call has no text, its question is withdrawn, as after an empty answer: if the provider refuses a question
+    If a failed call has brought no text, its question is withdrawn, as after an empty answer: if the provider refuses a question
     (too long, a content filter), it would refuse every later request that has it.
     """
     text = call.shown
@@ -330,7 +334,7 @@ def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
 
 
 def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
-    """Give every call of a message a JSON object as arguments, since later requests send it again; returns the calls as sent."""
+    """Give each tool call in `message` a JSON object as arguments, since later requests repeat it. Returns the calls as sent."""
     calls: list[SentCall] = []
     for call in message.get("tool_calls", ()):
         sent = SentArguments(call["function"]["arguments"])
@@ -340,7 +344,7 @@ def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
 
 
 def _restore_raw_arguments(reply: Reply, calls: list[SentCall]) -> Reply:
-    """The reply with the arguments of its calls as the model wrote them, for observers that show or record it."""
+    """Return the reply with the arguments as the model wrote them, for observers that show or record the reply."""
     stored = reply.message.get("tool_calls") or []
     pairs = list(zip(stored, calls, strict=True))
     if all(call["function"]["arguments"] == sent.arguments.raw for call, sent in pairs):

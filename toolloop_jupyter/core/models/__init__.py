@@ -1,4 +1,4 @@
-"""One model call, to a model of ours or through LiteLLM: capabilities, assembly of the message, retries, failures."""
+"""One model call, through LiteLLM or to a model that Python code answers: capabilities, message, retries, failures."""
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall

@@ -1,18 +1,19 @@
 """Deltas -> one assistant message, in whatever form the provider sends them.
 
-LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a call whose id never comes, and merges two calls with the same
-index. So tool calls are put together here, by these rules:
+LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a tool call whose id never comes, and merges two calls with the
+same index. So tool calls are put together here, by these rules:
 
 - a fragment belongs to the call with its id; if it has no known id, to the last call at its index;
-- a fragment without id and name has lost its index if that index is unknown, or if the call there is complete. It then
-  belongs to the newest call;
+- a fragment without an id and a name belongs to the newest call if its index is unknown, or if the call at that index is
+  complete and the newest one is not;
 - a known id opens a new call if the fragment names another tool, or begins new arguments at another index;
 - a new id *with a name* opens a new call at the same index, unless the call there has the same name and incomplete
   arguments (some servers make up an id for each fragment);
 - without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools;
+- a call without an id counts once if its server names its index and it repeats an earlier call at that index;
 - a name that is repeated counts once; a name that is cut in two (before any arguments) is joined;
 - several complete JSON objects in one call's arguments are several calls. An identical object counts once; an empty
-  object before another one is a placeholder;
+  object beside a full one is a placeholder and does not count;
 - a call that comes both in `tool_calls` and in OpenAI's old `function_call` field is one call;
 - a call gets a new id if it has none, an absurdly long one, or one that is already used in the conversation.
 
@@ -58,7 +59,7 @@ class Assembly:
     """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """`names` are the tools' wire names, if known: with them, a name cut in two can be told from two names."""
+        """`names`: the tools' names as the model sees them, if known. They tell a name that comes in two pieces from two names."""
         self.calls = Calls(frozenset(names))
         self.words = Words()
         self.attachments = Attachments()
@@ -78,18 +79,18 @@ class Assembly:
 
     @property
     def keeps_data(self) -> bool:
-        """Whether the message keeps data unchanged from its provider. Only such data may be nested deep."""
+        """True if the message has data that its provider wants back unchanged. Only such data can be nested deep."""
         return self._returned is not None or self.calls.keep_data
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing yet that a person or the loop could use."""
+        """True if nothing has come yet that a person or the loop could use."""
         return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
     def read_chunk(self, chunk: object) -> object:
-        """Note the usage, the sources and the finish reason of a chunk or a whole response; returns its delta or message.
+        """Keep the usage, the sources and the finish reason of a chunk or a whole response; return its delta or message.
 
-        Of several choices one counts. Returns None for a chunk without that choice, such as OpenAI's usage-only chunk.
+        Only the first of several choices counts. Returns None for a chunk without it, such as OpenAI's usage-only chunk.
         """
         fields = read_fields(chunk)
         if read_fields(usage := fields.get("usage")):
@@ -106,7 +107,7 @@ class Assembly:
         return None
 
     def add(self, delta: object, *, whole: bool = False) -> tuple[str, str]:
-        """Take in one delta, or a `whole` message; returns the (text, reasoning) that it added."""
+        """Take in one delta, or a message if `whole`. Returns the (text, reasoning) that can be shown now."""
         fields = read_fields(delta)
         content = fields.get("content")
         thought = fields.get("reasoning_content")
@@ -129,19 +130,19 @@ class Assembly:
         return text, reasoning
 
     def cut(self) -> tuple[str, str]:
-        """The message broke off: returns the (text, reasoning) that was held back."""
+        """End a message that broke off. Returns the (text, reasoning) that was held back."""
         text, reasoning = self.words.cut()
         return text + self._end_refusal(), reasoning
 
     def end(self) -> str:
-        """The message is complete. The first call returns the text that was held back; a thought without a closing tag is text."""
+        """End a complete message. Returns, only once, the text that was held back; a thought without a closing tag is text."""
         if self._has_ended:
             return ""
         self.attachments.end()
         return self.words.end() + self._end_refusal()
 
     def _end_refusal(self) -> str:
-        """The refusal as text, once, if no other text has come. Called at the end, when that is known."""
+        """Return the refusal as text, only once, if no other text has come. Called when the message has ended."""
         told, self._has_ended = self._has_ended, True
         return "" if told or self.words.text else self.refusal
 
@@ -152,12 +153,12 @@ class Assembly:
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.
 
-        A call whose id is among `used_ids` gets another one: a conversation has no id twice.
+        A tool call whose id is among `used_ids` gets another id, since a conversation has no id twice.
         """
         self.end()
         calls = list(self.calls.as_sent(set(used_ids))) if self.calls else []
         text = join_surrogates(self.text)
-        # None next to calls: litellm's converters (1.110) drop both "" and None there, but some servers refuse "".
+        # Beside tool calls, "" becomes None: LiteLLM's converters (1.110) drop both there, but some servers refuse "".
         message: dict[str, Any] = {
             "role": "assistant",
             "content": text if not calls or text.strip() else None,
@@ -179,6 +180,8 @@ class Assembly:
 class _Call:
     id: str = ""
     name: str = ""
+    index: int | None = None
+    """The index that the server has named; None for a call of a whole message, or of a server that names none."""
     extra: dict[str, Any] = field(default_factory=dict)
     """The provider's other fields of the call (`provider_specific_fields`, `extra_content`), which go back untouched."""
     _parts: list[str] = field(default_factory=list)
@@ -189,7 +192,7 @@ class _Call:
     _room: int = LONGEST_ARGUMENTS + 1
     """How many more characters are taken. When it is 0, the arguments are too long and will be refused."""
     begun: bool = False
-    """Whether the arguments have more than blanks."""
+    """True if the arguments so far have more than blanks."""
 
     @property
     def arguments(self) -> str:
@@ -197,11 +200,11 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """Whether the arguments so far end where a JSON value ends."""
+        """True if the arguments so far end where a JSON value ends."""
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def extend(self, text: str) -> None:
-        """Append to the arguments. Reads each character once, in C, however the arguments are cut."""
+        """Append `text` to the arguments. Reads each character once, with fast string methods."""
         text = text[: self._room]
         self._room -= len(text)
         self._parts.append(text)
@@ -219,7 +222,7 @@ class _Call:
 
 
 class Calls:
-    """The calls of one message while they arrive in fragments."""
+    """The tool calls of one message while they arrive in fragments."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
@@ -229,23 +232,23 @@ class Calls:
         self._legacy: Calls | None = None
         """The calls of OpenAI's old `function_call` field, which are put together apart from `tool_calls`."""
         self.has_too_many = False
-        """Whether there are more than MOST_CALLS calls; further fragments are then ignored."""
+        """True if there are more than MOST_CALLS calls; further fragments are then ignored."""
         self.keep_data = False
-        """Whether a call has fields that go back to the provider unchanged."""
+        """True if a call has fields that go back to the provider unchanged."""
 
     def __bool__(self) -> bool:
         return bool(self._all) or self._legacy is not None
 
     @property
     def has_unfinished_call(self) -> bool:
-        """Whether the arguments of a call are incomplete, or those of the last call have not begun."""
+        """True if the arguments of a call are incomplete, or those of the last call have not begun."""
         cut = any(not call.whole and (call.begun or call is self._all[-1]) for call in self._all)
         return cut or (self._legacy is not None and self._legacy.has_unfinished_call)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
         """Take in the fragments of one delta, or the calls of a `whole` message.
 
-        Each call of a whole message is a call of its own, unless it repeats a known one (same id, name and arguments).
+        Each call of a whole message is a new call, unless it repeats a known call (same id, name and arguments).
         """
         for fragment in map(read_fields, fragments):
             if self.has_too_many:
@@ -261,12 +264,12 @@ class Calls:
                 arguments = json.dumps(make_plain(arguments))
             call_id, index = fragment.get("id"), fragment.get("index") or 0
             index = index if isinstance(index, int) else read_count(index)
-            call_id = "" if call_id is None else str(call_id)  # some servers count
+            call_id = "" if call_id is None else str(call_id)  # some servers send numbers as ids
             if whole and self._has(call_id, name, arguments or ""):
                 continue
             call = None if whole else self._find(call_id, index, name, arguments or "")
             if call is None:
-                call = _Call()
+                call = _Call(index=None if whole or fragment.get("index") is None else index)
                 self._all.append(call)
                 self.has_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call
@@ -293,7 +296,7 @@ class Calls:
         return call is not None and (call.name, call.arguments) == (name, arguments)
 
     def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
-        """The call that a fragment belongs to; None when it opens a new one."""
+        """Find the call that a fragment belongs to; None if the fragment opens a new call."""
         here = self._at_index.get(index)
         known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
         if call_id and known is not None and not self._shares_id(known, here, name, arguments):
@@ -306,7 +309,7 @@ class Calls:
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
-        """Whether a fragment with the id of a known call belongs to another call: some servers give all calls the same id."""
+        """True if a fragment has the id of `known` but belongs to another call: some servers give all calls the same id."""
         if not (name and known.name):
             return False
         if name != known.name:
@@ -315,7 +318,7 @@ class Calls:
         return here is not known and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two(self, first: str, second: str) -> bool:
-        """Whether these are the names of two tools, and not one name that comes in pieces."""
+        """True if these are the names of two tools, and not one name that comes in pieces."""
         both = first in self._names and second in self._names
         return both and first + second not in self._names and not second.startswith(first)
 
@@ -341,21 +344,26 @@ class Calls:
     def written(self) -> list[tuple[_Call, Writing]]:
         """The calls with their names and arguments, each once."""
         written: list[tuple[_Call, Writing]] = []
+        told: set[tuple[int, str, str]] = set()
         for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
-                several = [call.arguments]  # they will be refused: they are no single object
+                several = [call.arguments]  # refused later, since these arguments are no single object
+            if call.index is not None:
+                places = [(call.index, call.name, text.strip()) for text in several]
+                if not call.id:
+                    several = [text for text, place in zip(several, places, strict=True) if place not in told]
+                told.update(places)
             written += [(call, (call.name, text)) for text in several]
         if self._legacy is None:
             return written
         own = len(written)
-        places: dict[
-            Writing, int
-        ] = {}  # most repeated calls are written alike: then it is not necessary to compare all pairs
+        # Most repeated calls are written alike. This dict finds those without comparing all pairs.
+        alike: dict[Writing, int] = {}
         for number, (_, (name, arguments)) in enumerate(written):
-            places.setdefault((name, arguments.strip()), number)
+            alike.setdefault((name, arguments.strip()), number)
         for old, (name, arguments) in self._legacy.written():
-            same = places.get((name, arguments.strip()))
+            same = alike.get((name, arguments.strip()))
             if same is None:
                 same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
             if same is None:
@@ -375,7 +383,7 @@ def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
 
 
 def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
-    """The call's name after a fragment that carries `name`."""
+    """Return the call's name after a fragment with `name` has come."""
     if len(call.name) > LONGEST_NAME:
         return call.name
     name = name[: LONGEST_NAME + 1]
@@ -395,10 +403,10 @@ Some servers write a call both in `tool_calls` and in OpenAI's old `function_cal
 
 
 def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
-    """The index of the call that `old` repeats; None if `old` is another call.
+    """Find the index of the call that `old` repeats; None if `old` is another call.
 
-    A writing without a name may repeat any call. If its arguments are only the beginning of the call's arguments, it was cut
-    off, or its server writes the arguments in one of the two places only.
+    If `old` has no name, it may repeat any call. The arguments of one may be only the beginning of the other's: if the answer
+    broke off, or if the server writes the arguments in only one of the two fields.
     """
     name, arguments = old
     named = [n for n, call in enumerate(calls) if not name or call[0] in ("", name)]
@@ -410,7 +418,7 @@ def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
 
 
 def _choose_fuller(one: str, other: str) -> str:
-    """The longer of two writings of a call's arguments, if the other is its beginning; else `one`."""
+    """Return the longer of two texts of a call's arguments if it begins with the other one; else return `one`."""
     return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
 
 
@@ -429,7 +437,7 @@ def _is_beginning(one: str, other: str) -> bool:
 
 
 _SEAM = re.compile(r"\}\s*\{")
-"""Arguments without this contain no second object, so most arguments need not be parsed."""
+"""The place where one object ends and the next begins. Arguments without such a place need not be parsed."""
 
 
 def split_objects(arguments: str) -> list[str]:

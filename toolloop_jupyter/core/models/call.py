@@ -1,12 +1,13 @@
-"""One streamed model call: the request, its retries, and the reply: message, usage and cost.
+"""One streamed model call: its request, its retries, and its reply (message, usage and cost).
 
-A model of ours is called directly, every other model through LiteLLM. Their chunks have the same form.
+A model that Python code answers (see `providers`) is called directly, every other model through LiteLLM. Their chunks have the
+same form.
 
-With `num_retries` in `completion_kwargs`, a failed call is tried again here, at most so many times. The wait is that of
-`Retry-After`, or a little longer each time. No tool has run by then, and text that was shown is not shown twice. LiteLLM's own
-retries are turned off: LiteLLM (1.110) would multiply the number with the retries of the provider's client, cannot retry a
-stream that breaks off, and tells nobody that it waits. Without `num_retries`, LiteLLM and the provider's client do as they do
-by default: mostly, they retry a refused call twice.
+With `num_retries` in `completion_kwargs`, a failed model call is repeated here, at most so many times. Before each try, this
+module waits as long as `Retry-After` says, else a little longer each time. No tool has run by then, and text that was shown is
+not shown twice. LiteLLM's own retries are turned off: LiteLLM (1.110) would multiply the number with the retries of the
+provider's client, cannot retry a stream that breaks off, and tells nobody that it waits. Without `num_retries`, the defaults of
+LiteLLM and of the provider's client hold: most of them retry a refused request twice.
 """
 
 from __future__ import annotations
@@ -63,10 +64,9 @@ _refused: dict[tuple[str, str], set[str]] = {}
 
 
 class Shown:
-    """What the reader has seen of a call, over all its tries. Each method returns the events that the reader gets next.
+    """What the reader has seen of a model call, over all its tries. `add` and `end` return the events that the reader gets next.
 
-    After a retry, text that was shown already is skipped. If the second try says something else, the shown text is taken
-    back.
+    After a retry, text that was shown already is skipped. If the next try answers differently, the shown text is taken back.
     """
 
     def __init__(self) -> None:
@@ -75,18 +75,18 @@ class Shown:
         self._caught = 0
         """How many characters of that text the next try has repeated."""
         self._reasoning = False
-        """Whether a broken try has shown a thought; that of the next try is then not shown."""
+        """True if a broken try has shown a thought. The thought of the next try is then not shown."""
         self._attached: set[Attachment] = set()
 
     def start_again(self, broken: Assembly) -> None:
-        """Note that a try has failed, with `broken` as its message so far, and that another one follows."""
+        """Prepare for another try after one has failed. `broken`: the message of the failed try, as far as it came."""
         self.before, self._caught = self.before or broken.text, 0
         self._reasoning = self._reasoning or bool(broken.words.thought)
 
     def add(
         self, assembly: Assembly, text: str, reasoning: str
     ) -> list[Text | Reasoning | Attachment | Retry]:
-        """Show the text and reasoning that have just come, and each attachment once."""
+        """Return the events for text and reasoning that have just come, and for attachments that are new."""
         events: list[Text | Reasoning | Attachment | Retry] = []
         if reasoning and not self._reasoning:
             events.append(Reasoning(reasoning))
@@ -111,7 +111,7 @@ class Shown:
         return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
 
     def end(self, assembly: Assembly) -> list[Text | Retry]:
-        """End the call: the last try is complete."""
+        """End the call after a complete try. Shown text that this try has not repeated is taken back."""
         return self._take_back("the second try says less", assembly) if self.before else []
 
     def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
@@ -121,7 +121,7 @@ class Shown:
 
 
 class ModelCall:
-    """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
+    """One model call with its retries. `assembly` has the message as far as it came, also after a cancel or a failure."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ModelCall:
         gate: Gate | None = None,
         is_last: bool = True,
     ) -> None:
-        """`is_last`: whether no other model is asked if the call fails."""
+        """`is_last`: True if no other model is asked when the call fails."""
         self.request, self._is_last = request, is_last
         self._gate = gate or Gate()
         self._server = request.address, request.model
@@ -151,13 +151,13 @@ class ModelCall:
         return Assembly({tool["function"]["name"] for tool in self.request.tools})
 
     @property
-    def untold(self) -> int:
-        """How many requests were sent for which no usage came."""
+    def without_usage(self) -> int:
+        """How many requests were sent for which no usage came back."""
         return self._broken + bool(self._under_way)
 
     @property
     def is_free(self) -> bool:
-        """Whether the call costs nothing, even if it fails: it goes to a model of ours."""
+        """True if the call costs nothing, even if it fails (see `capabilities.is_free`)."""
         return is_free(self.request.model)
 
     @property
@@ -166,11 +166,11 @@ class ModelCall:
         return self._shown.before or self.assembly.text
 
     async def run(self) -> Reply:
-        """Make the call. Raises ModelCallFailed if it fails after its retries; the error says what to set."""
+        """Make the call. Raises ModelCallFailed if its last try fails; the error says what to set."""
         if not self._is_ours:
             await client.await_litellm()
             base, model = self._server
-            if wrong := explain_switch(model, base):  # set since the run's options were checked
+            if wrong := explain_switch(model, base):  # it was set after the run's options were checked
                 raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
@@ -203,7 +203,10 @@ class ModelCall:
             keywords = self._keywords()
 
     async def _send(self, keywords: dict[str, Any]) -> tuple[BaseException | None, float | None]:
-        """(what a request raised, for how long all wait before it is sent again as the same try), as the gate says."""
+        """Send one request when the gate lets it, and return (its error or None, the seconds of a pause or None).
+
+        With a pause, the gate holds back all requests for these seconds. This one is then sent again, as the same try.
+        """
         await self._gate.enter()
         status: int | None = None
         wait, said, error = None, "", None
@@ -217,14 +220,14 @@ class ModelCall:
         return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:
-        """Whether only the finish_reason is missing: some servers send none, and LiteLLM (1.110) then reports a cut
-        stream. Whole calls can run in spite of that.
+        """True if the tool calls are whole and only the finish_reason is missing. Some servers send none, and LiteLLM
+        (1.110) then reports a stream that broke off.
         """
         calls = self.assembly.calls
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
-        """Prepare another try, emit a Retry, and wait as long as the server asks. After a `pause` the gate itself waits."""
+        """Prepare another try, emit a Retry, and wait as long as the server asks. With a `pause`, the gate waits instead."""
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
         if pause is not None:
@@ -248,7 +251,7 @@ class ModelCall:
         return keywords
 
     async def _ask(self, keywords: dict[str, Any]) -> None:
-        """Send one request and take in its answer. If a server answers a stream with one JSON document, it is asked again."""
+        """Send one request and take in its answer. If the server sends one JSON document for a stream, ask it for no stream."""
         self._under_way = "asking"
         if self._is_ours:
             response: Any = await providers.ask(keywords)
@@ -260,12 +263,12 @@ class ModelCall:
             await self._take(response, whole=True)
             return
         self._under_way = "answering"
-        stream = None if self._is_ours else client.LiteLLMStream(response)
-        breath = client.Breath()
+        # A stream of ours gives the event loop a turn after each chunk.
+        stream, breath = (None, None) if self._is_ours else (client.LiteLLMStream(response), client.Breath())
         try:
             async for chunk in response:
                 await self._take(chunk)
-                if breath.is_due:
+                if breath is not None and breath.is_due:
                     await breath.take()
         finally:
             await client.close_stream(response)
@@ -278,7 +281,7 @@ class ModelCall:
             await self._ask({**keywords, "stream": False})
 
     async def _end(self, stream: client.LiteLLMStream) -> bool:
-        """Take in what LiteLLM hides of a stream that has ended. False if it was one JSON document, which LiteLLM did not read."""
+        """Take in facts that LiteLLM hides of an ended stream. False if it was a JSON document, which LiteLLM has not read."""
         assembly = self.assembly
         assembly.refuse(stream.refusal)
         if stream.ended_early:
@@ -291,7 +294,7 @@ class ModelCall:
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
         """Take in a chunk, or a whole response as one big delta, and show its new text.
 
-        Raises TooManyCalls, so that the rest of the answer is not read.
+        Raises TooManyCalls if the answer has too many tool calls; the rest of the answer is then not read.
         """
         assembly = self.assembly
         delta = assembly.read_chunk(chunk)
@@ -316,15 +319,16 @@ class ModelCall:
     def _reply(self, seconds: float) -> Reply:
         self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
+        cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
-        # The call ids that the conversation has already: Anthropic refuses a second use of one.
+        # The ids of the conversation's tool calls so far: Anthropic refuses an id that is used twice.
         earlier = self.request.messages if assembly.calls else ()
         ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
         sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
         return Reply(
             message=assembly.message(ids),
             finish_reason=assembly.finish_reason,
-            usage=Usage(sent, received, 1 + self._broken, *read_cached(usage)),
+            usage=Usage(sent, received, 1 + self._broken, *cached),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,

@@ -26,7 +26,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 
 
 def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
-    """Whether the model really takes `response_format`, and can still call the tools.
+    """True if the model really takes `response_format`, and can still call the tools.
 
     LiteLLM's own parameter mapping tells (`get_optional_params`, 1.110, no network): it raises for groq/llama-3.3 and
     cohere, and forces older Claudes to call a hidden `json_tool_call`, so that they could call no other tool. Two facts come
@@ -37,7 +37,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
         return True
     place = _find_place(model)
     if place is None:
-        return True  # the call itself will say what is wrong with the name
+        return True  # the model call will fail, and its error will say what is wrong with the name
     name, where = place
     if tools and (
         where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name))
@@ -49,7 +49,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
 
 
 def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
-    """Whether the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
+    """True if the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
     place = _find_place(model)
@@ -57,7 +57,7 @@ def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
 
 
 def _find_place(model: str) -> tuple[str, str] | None:
-    """(name, provider) of a model, as LiteLLM reads its name; None if LiteLLM knows no provider for it."""
+    """Return (name, provider) of a model, as LiteLLM reads `model`; None if LiteLLM knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
@@ -67,7 +67,7 @@ def _find_place(model: str) -> tuple[str, str] | None:
 
 
 def _map_options(name: str, where: str, **options: object) -> Fields | None:
-    """A provider's form of completion options, by LiteLLM; None if LiteLLM refuses them."""
+    """Convert completion options to the provider's form, with LiteLLM; None if LiteLLM refuses them."""
     litellm = load_litellm()
     try:
         mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
@@ -90,7 +90,7 @@ _POINTS: tuple[Fields, ...] = (
 def find_cache_marks(
     model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
 ) -> dict[str, object]:
-    """The completion options that let a provider cache the beginning of a request for the next one; {} if none are needed.
+    """Return the completion options that let a provider cache the beginning of a request; {} if none are needed.
 
     LiteLLM (1.110) marks the messages of a direct route if it gets `enable_prompt_caching`. A gateway does not take that option
     from its clients. So a gateway gets the marks themselves, if the name of its group has "claude" in it, or if the user
@@ -145,7 +145,7 @@ def _first_count(values: Sequence[object]) -> int | None:
 
 
 def is_free(model: str) -> bool:
-    """Whether calls of this model cost nothing, even failed ones. True for our models, except recordings."""
+    """True if calls of this model cost nothing, even if they fail: for models that Python code answers, except recordings."""
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
@@ -162,7 +162,7 @@ def find_price(model: str, usage: object) -> float | None:
     if place is None:
         return None
     (name, where), litellm = place, load_litellm()
-    # Checked first: a model that is not in the price list raises ModelNotMappedError, or counts as free (1.110).
+    # Checked first: for a model that is not in its price list, LiteLLM (1.110) raises ModelNotMappedError, or says 0.
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None
     try:
@@ -175,11 +175,11 @@ def find_price(model: str, usage: object) -> float | None:
 def choose_picture_place(
     model: str, wish: ImageMode = "auto", answers: providers.Answers | None = None
 ) -> PicturePlace | None:
-    """Where this model's provider reads pictures of results; None if the model gets none.
+    """Return the message in which the model gets pictures that tools return: "tool" or "user"; None if it gets none.
 
-    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own; for these,
-    "always" says that the model can see. `answers` is the object behind a model of ours: its `takes_images` is True, False
-    or the place.
+    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know a gateway's groups and private servers; for these,
+    "always" says that the model can see. `answers`: the object that answers, if it is Python code; its `takes_images`
+    counts instead of `supports_vision`.
     """
     if wish == "never":
         return None
@@ -201,7 +201,7 @@ _SUPPORTS = {
     "PDF files": "supports_pdf_input",
     "sound": "supports_audio_input",
 }
-"""Kinds of content in a prompt, beside text -> LiteLLM's function that says whether a model takes it."""
+"""Kind of content in a prompt -> the function of LiteLLM that says whether a model takes this content."""
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:

@@ -33,12 +33,12 @@ _WITH_THE_FIRST_CALL = (
     "litellm._service_logger",
     "anyio._backends._asyncio",
 )
-"""Modules that LiteLLM (1.110.2) imports in its first call, on the caller's event loop. It builds a large pydantic model there,
-too. Both take another second, most of it for a tokenizer."""
+"""Modules that LiteLLM (1.110.2) imports in its first model call, on the caller's event loop. There it also builds a large
+pydantic model. Both take another second, most of it for a tokenizer."""
 
 
 def load_litellm() -> ModuleType:
-    """Import litellm (seconds, the first time) and return the module.
+    """Import litellm, which takes seconds the first time, and return the module.
 
     Sets `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without it, the import fetches a
     price list from the network, and offline waits for it (seen on 1.110.2).
@@ -105,11 +105,11 @@ def leave_out_price_list() -> None:
     If the user imports LiteLLM, a thread tries for ten seconds to load a newer list. If it cannot, it warns four times
     (1.110.2), in whichever cell runs then. The local list serves as well.
     """
-    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # a second call adds nothing
+    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # to add the same filter again does nothing
 
 
 def litellm_loaded() -> bool:
-    """Whether anybody has imported litellm already."""
+    """True if anybody has imported litellm already."""
     # Not by `hasattr`: during the import, the module's `__getattr__` would start imports in this thread, too.
     return "acompletion" in vars(sys.modules.get("litellm", sys))
 
@@ -120,14 +120,14 @@ def _make_ready() -> None:
     load_litellm()
     with _importing, _without_collecting():
         for name in _WITH_THE_FIRST_CALL:
-            with suppress(ImportError):  # of another version
+            with suppress(ImportError):  # another version of LiteLLM lacks this module
                 importlib.import_module(name)
         with suppress(ImportError, AttributeError):
             importlib.import_module("litellm.types.router").GenericLiteLLMParams.model_rebuild()
 
 
 def is_ready() -> bool:
-    """Whether a request can go out at once: litellm is imported, with the modules that its first call needs."""
+    """True if a request can go out at once: litellm is imported, with the modules that its first call needs."""
     return _make_ready.cache_info().currsize > 0
 
 
@@ -163,7 +163,7 @@ class LiteLLMStream:
 
     @property
     def is_json(self) -> bool:
-        """Whether the server has sent one JSON document instead of a stream; LiteLLM reads nothing of it."""
+        """True if the server has sent one JSON document instead of a stream; LiteLLM reads nothing of it."""
         return self._is_json
 
     @property
@@ -173,7 +173,7 @@ class LiteLLMStream:
 
     @property
     def ended_early(self) -> bool:
-        """Whether the stream ended without a finish reason; LiteLLM makes up "stop" for most providers."""
+        """True if the stream ended without a finish reason; LiteLLM makes up "stop" for most providers."""
         told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
         return hasattr(self._response, told[0]) and not any(
             getattr(self._response, name, None) for name in told
@@ -186,7 +186,7 @@ class LiteLLMStream:
 
 
 async def close_stream(response: object) -> None:
-    """Close the connection behind a stream, so that a cancelled call does not go on in the background."""
+    """Close the connection behind a stream, so that the provider does not go on with a cancelled request."""
     for stream in (response, getattr(response, "completion_stream", None)):
         closer = getattr(stream, "aclose", None)
         if closer is not None:
@@ -215,7 +215,7 @@ class _WatchedStream:
     """Stands between a provider's own stream and LiteLLM. It changes deltas that LiteLLM would drop, and collects the texts of
     OpenAI's `refusal` field.
 
-    If LiteLLM's own deltas had a `refusal`, it would not be needed for that.
+    The collecting can go when LiteLLM's own deltas have a `refusal`.
     """
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:
@@ -231,7 +231,7 @@ class _WatchedStream:
         return self
 
     async def __anext__(self) -> object:
-        # Here too: after an empty chunk LiteLLM asks for the next one by itself.
+        # Needed here, too: LiteLLM keeps empty chunks to itself, and may read many of them in a row.
         if self._breath.is_due:
             await self._breath.take()
         chunk = await self._iterator.__anext__()
@@ -276,7 +276,7 @@ def _make_arguments_text(function: Any) -> None:
 
 
 def _carry_attachments(delta: object) -> None:
-    """Move a delta's attachments into its field `images`: of such fields, LiteLLM (1.110) passes on only that one."""
+    """Move a delta's attachments into its field `images`, the only such field that LiteLLM (1.110) passes on."""
     extra = getattr(delta, "__pydantic_extra__", None)
     if extra is None:
         return

@@ -1,4 +1,4 @@
-"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no key.
+"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no API key.
 
 The errors are LiteLLM's, or those of models of ours. LiteLLM's are recognised by the names of their classes, so that LiteLLM
 need not be loaded.
@@ -42,7 +42,7 @@ _REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
 """Characters of a provider's own error text that are shown."""
 MOST_READ = 20_000
-"""Characters of it that are read at all: a server may answer with megabytes."""
+"""Characters of such a text that are read at all, since a server may answer with megabytes."""
 
 
 _NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
@@ -76,13 +76,13 @@ def read_retry_after(error: BaseException) -> float | None:
 
 
 def read_status(error: BaseException) -> int | None:
-    """The HTTP status that a request was answered with; None where there was no answer."""
+    """The HTTP status of the answer to a request; None if there was no answer."""
     status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
 
 def is_cut(error: BaseException) -> bool:
-    """Whether the server may have worked on a request without an answer: none came in time, or the connection broke.
+    """True if the server may have worked on a request whose answer did not come: after a timeout, or a broken connection.
 
     False for a request that was refused, or for which there was no connection at all. LiteLLM (1.110) has one class for both
     kinds of failed connections; the cause (an error of httpx, requests or aiohttp) tells which it is.
@@ -100,7 +100,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether another try would fail in the same way: the request itself is refused, perhaps in the middle of the stream."""
+    """True if another try would fail, too, since the request itself is refused (perhaps in the middle of the stream)."""
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
@@ -122,7 +122,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
 
 
 def _read_text(error: BaseException) -> str:
-    """An error's text; of a long one its beginning and its end."""
+    """Return an error's text; if it is long, only its beginning and its end."""
     text, half = get_message(error), MOST_READ // 2
     return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
@@ -137,12 +137,12 @@ def _get_kind(error: BaseException) -> str:
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """A provider's text without keys: those of runs, of `secrets` and of the environment, and all texts that look like keys."""
+    """Hide API keys in a provider's text: those of runs, of `secrets`, of the environment, and texts that look like keys."""
     return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
 def list_secrets(request: Request) -> list[object]:
-    """The texts among the request's secrets that must not be shown. The gateway's tags may be."""
+    """The texts in the request's secrets that must not be shown. The gateway's tags, which are in them, may be shown."""
     return [text for name, value in request.secrets.items() for text in find_keys(name, value)]
 
 
@@ -159,7 +159,7 @@ _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header
 
 
 def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
-    """The advice for an error of the provider behind a gateway, if it differs from that without a gateway; else ""."""
+    """Advise on an error of the provider behind a gateway, if a gateway makes the advice different; else return ""."""
     if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
@@ -172,7 +172,7 @@ def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
 
 
 def _explain_unsendable(text: str, request: Request) -> str:
-    """The fault of an address or a key that kept the request from being sent, or ""."""
+    """Explain the fault in the address or the key that kept the request from being sent; "" if there is none."""
     if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
@@ -181,7 +181,7 @@ def _explain_unsendable(text: str, request: Request) -> str:
 
 
 def _advise(kind: str, text: str, request: Request) -> str:
-    """What to set or try, by the class of the error (LiteLLM's names) and its text."""
+    """Say what to set or to try. `kind`: the name of LiteLLM's class for the error; `text`: its message."""
     model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
         return ""  # these models say themselves what to do
@@ -225,7 +225,7 @@ def _name_host(request: Request) -> str:
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """(what happened, what to do) for an error of a model call. Each is one line, except the words of our own models."""
+    """Return (what happened, what to do) for an error of a model call. Both are one line, unless a model of ours has written them."""
     if said := _find_own_words(error):
         return redact(plain(said), list_secrets(request)), ""
     if isinstance(error, TooManyCalls):
@@ -250,7 +250,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
             return happened, behind
         return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _REFUSALS:  # for some providers LiteLLM has no class of its own
+    if kind == "APIError" and status in _REFUSALS:  # LiteLLM's only class for some providers
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
@@ -260,14 +260,14 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
 
 def log_unexpected(error: BaseException) -> str:
     """Log the traceback of a turn's unexpected error; returns one line about the error. Both without keys."""
-    lines = attempt_call(traceback.format_exception, error)  # runs the error's own code, for its notes
+    lines = attempt_call(traceback.format_exception, error)  # this runs code of the error's class
     told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", hide(told))
     return hide(describe_error(error))
 
 
 def _find_own_words(error: BaseException | None) -> str:
-    """The message of a ScriptedModel or a Replay to the person, unchanged, or ""."""
+    """Find the message that a ScriptedModel or a Replay has for the person, unchanged; "" if there is none."""
     for _ in range(8):
         if isinstance(error, PlainRefusal):
             return get_message(error)
@@ -286,9 +286,9 @@ _COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_
 
 
 def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for the two first mistakes with a real model: no key, or a name without a known provider.
+    """Return (what happened, what to do) for two beginners' mistakes: no API key, or a model's name without a known provider.
 
-    None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
+    Returns None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
     these mistakes in a paragraph that names six variables, as an `InternalServerError` or as an `APIConnectionError`,
     depending on the provider.
     """
@@ -310,7 +310,7 @@ def name_key_variable(model: str) -> str:
 
 
 def _name_provider(model: str) -> str:
-    """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
+    """The provider of a model. If the name has none ("claude-sonnet-4-6"), LiteLLM's price list says it."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")

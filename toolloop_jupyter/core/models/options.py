@@ -25,7 +25,7 @@ class Kind(Enum):
     """What happens to an option."""
 
     PASSED = "goes to every model call, and in extra_body to a gateway"
-    MANAGED = "the loop or the route sets it; the person's value counts where they set nothing"
+    MANAGED = "the loop or the route sets it; if neither does, the person's value counts"
     LOCAL = "goes to LiteLLM in this process; refused in the extra_body of a gateway run"
     DIRECT = "the address, account or key of a provider; refused on a gateway"
     REFUSED = "refused on every route"
@@ -33,12 +33,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """The kind of an option and, if it is refused, the reason and what to write instead."""
+    """The kind of an option. For a refused option, `instead` has the reason and what to write instead."""
 
     kind: Kind
     instead: str = ""
     is_kept: bool = False
-    """Whether LiteLLM (1.110) keeps it to itself: no provider gets it, nor does a model of ours."""
+    """True if LiteLLM (1.110) keeps the option to itself: no provider gets it, and no model that Python code answers."""
 
 
 _ELSEWHERE = "it would take the conversation to another model, address or key"
@@ -144,13 +144,13 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
         (Option(Kind.DIRECT), "^openai_(identity|service_account)_"),
     )
 )
-"""Families of names, to which LiteLLM adds new ones. The first expression that is found in a name counts."""
+"""Families of names; new releases of LiteLLM add names to them. The first expression that matches a name counts."""
 
 PROXY = "litellm_proxy/"
-"""How the names of a gateway's groups begin."""
+"""The beginning of each name of a gateway's model group."""
 _KEYWORDS = "completion_kwargs"
 ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
-"""Options for other parts of a request, beside LiteLLM's own. None of them may stand inside another."""
+"""Options that hold a part of the request: its body, headers or query. None of them may be inside another of them."""
 _HEADERS_ELSEWHERE = frozenset(
     {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
 )
@@ -166,15 +166,15 @@ def find_option(name: str) -> Option | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_kept(name: str) -> bool:
-    """Whether LiteLLM keeps an option of this name to itself."""
+    """True if LiteLLM keeps an option of this name to itself."""
     option = find_option(name)
     return option is not None and option.is_kept
 
 
 def is_of_route(name: str) -> bool:
-    """Whether an option of this name belongs to a provider's route: its address, account or keys, or data beside the request.
+    """True if an option of this name is for one provider: its address, account or key, or extra parts of the request.
 
-    A fallback at another provider gets none of them.
+    A fallback model of another provider gets no such option.
     """
     option = find_option(name)
     return name in (*ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
@@ -191,7 +191,7 @@ _OF_ROUTE = (
 
 
 def is_completion_option(name: str) -> bool:
-    """Whether LiteLLM knows this name as an option that a person may set for a model call, or that is refused by name."""
+    """True if LiteLLM knows this name as an option that a person may set for a model call, or that is refused by name."""
     option = find_option(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
 
@@ -213,9 +213,10 @@ def check_completion_options(options: Mapping[str, object], *, gateway: bool) ->
 
 
 def explain_switch(model: str, api_base: object = None) -> str:
-    """The fault of a switch on LiteLLM's module that sends calls of this model elsewhere, or "". Does not import LiteLLM.
+    """Explain a global setting of LiteLLM that would send calls of this model elsewhere; "" if there is none.
 
     `api_base` is the run's own address, if it has one: for some providers (Ollama), `litellm.api_base` wins all the same.
+    Does not import LiteLLM.
     """
     litellm = sys.modules.get("litellm")
     elsewhere = getattr(litellm, "api_base", None)
@@ -234,13 +235,13 @@ def explain_switch(model: str, api_base: object = None) -> str:
 
 
 def proxy_in_use() -> bool:
-    """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
+    """True if the user sends all calls through the gateway, by one of LiteLLM's two settings for that."""
     by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
     return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
 
 
 def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
-    """(where, name, value) of each option; for a gateway run, also of those inside its body, query and headers."""
+    """Yield (where, name, value) of each option; for a gateway, also of the options in the body, the query and the headers."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
         if gateway and name in ENVELOPE and isinstance(value, Mapping):
@@ -248,7 +249,7 @@ def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tup
 
 
 def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
-    """Why an option is refused, and what to write instead; "" if it is allowed."""
+    """Say why an option is refused, and what to write instead; "" if the option is allowed."""
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
     within = where != _KEYWORDS

@@ -37,7 +37,7 @@ class Words:
         self._held = ""
         """Text that may be the beginning of a tag."""
         self._is_plain = False
-        """Whether all text from here on is plain text."""
+        """True if all text from here on is plain text."""
 
     @property
     def text(self) -> str:
@@ -56,7 +56,7 @@ class Words:
             reasoning, self._thought_half = cut_half(self._thought_half + reasoning)
         if reasoning:
             self._thought.append(reasoning)
-            if not self._opening:  # a server that has a field for it writes no tags
+            if not self._opening:  # a server that sends thoughts in a field writes no tags
                 text, self._held, self._is_plain = self._held, "", True
         if content:
             if self._half or not content.isascii():
@@ -70,7 +70,7 @@ class Words:
         return text, reasoning
 
     def cut(self) -> tuple[str, str]:
-        """The message broke off: returns the (text, thought) that was held back."""
+        """End a message that broke off. Returns the (text, thought) that was held back."""
         if not self._opening:
             return self.end(), ""
         held, self._held = self._held, ""
@@ -78,7 +78,7 @@ class Words:
         return "", held
 
     def end(self) -> str:
-        """The message is whole: returns the rest of its text. A thought without a closing tag counts as text."""
+        """End a whole message. Returns the rest of its text. A thought without a closing tag counts as text."""
         rest, self._held, self._is_plain = self._held, "", True
         if self._opening:
             rest = self._opening + "".join(self._tagged) + rest
@@ -122,11 +122,11 @@ class ReturnedFields:
         self._blocks: list[tuple[dict[str, object], list[str]]] = []
         """Thinking blocks in their order, with the pieces of each one's text; blocks of other types as they are."""
         self._is_open = False
-        """Whether the last block may still grow. Its signature ends it."""
+        """True if the last block may still grow. Its signature ends it."""
         self._lists: dict[str, list[object]] = {}
         self._provider: dict[str, object] = {}
         self._in_provider: dict[str, set[str]] = {}
-        """The items of the lists among the provider's own fields, as JSON."""
+        """Name of a list among the provider's own fields -> its items as JSON, by which a repeated item is found."""
 
     def add(self, delta: Fields) -> None:
         """Take in a delta's fields of these kinds."""
@@ -172,17 +172,17 @@ def _write_text(item: object) -> str:
 MOST_NAME = 300
 """Characters of a name; a longer one is cut."""
 MOST_ATTACHED = 100
-"""Attachments of one message; those after them are counted in one line."""
+"""The most attachments of one message that are kept. Further ones are only counted, in one line."""
 _MOST_READ = 1_000
-"""Parts of one delta that are read at all. Many of them may be the same one."""
+"""The most parts of one delta that are read. A part may come many times, and counts each time."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
-"""Parts of a content that are read elsewhere."""
+"""Types of content parts that are read elsewhere."""
 ATTACHED = ("images", "annotations", "files")
-"""Fields of a delta, or of its provider's own fields, with parts of an answer that are neither words nor calls."""
+"""Fields of a delta, or of its `provider_specific_fields`, with parts of an answer that are neither text nor tool calls."""
 _KINDS = {"images": "image_url", "files": "file"}
-"""The kind of a mere address in such a field."""
+"""Field -> the type of a part in it that is only a text with an address."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields with an answer's sources, in a chunk (Perplexity) or in the provider's own fields (Anthropic)."""
 
@@ -191,20 +191,23 @@ hide_in_repr(Attachment)
 
 
 class Attachments:
-    """The attachments of one message while it arrives, each once."""
+    """Collects the attachments of one message while it arrives: pictures, files, sources, sound. Each counts once."""
 
     def __init__(self) -> None:
         self._found: dict[Attachment, None] = {}
         self._left_out = 0
         self._audio: dict[str, str] = {}
         self.new: list[Attachment] = []
-        """Those that nobody has shown yet. Whoever shows them empties this list."""
+        """Attachments that have not been shown yet. The code that shows them empties this list."""
 
     def __bool__(self) -> bool:
         return bool(self._found or self._audio)
 
     def take(self, delta: Fields) -> None:
-        """Take in the attachments of a delta or a whole message."""
+        """Collect the attachments in a delta or a whole message: pictures, files and the like, and the sources it names.
+
+        Sound comes in pieces. They are joined, and `end` makes one attachment of them.
+        """
         content = delta.get("content")
         attached = list(filter(is_attached, content)) if isinstance(content, list) else []
         self._left_out += max(0, len(attached) - _MOST_READ)
@@ -225,7 +228,7 @@ class Attachments:
                 self._audio[name] = self._audio.get(name, "") + str(read_fields(audio).get(name) or "")
 
     def take_sources(self, fields: Fields) -> None:
-        """Take in the sources that the fields name: addresses, or objects with an address or a title; lists of them."""
+        """Collect the sources in `fields`: addresses, objects with an address or a title, and lists of both."""
         waiting = deque(make_plain(found) for name in sorted(SOURCES) if (found := fields.get(name)))
         while waiting:
             source = waiting.popleft()
@@ -239,7 +242,7 @@ class Attachments:
                     self._keep("source", f"source: {told}")
 
     def end(self) -> None:
-        """The message is whole, and so is its audio, which comes in pieces."""
+        """End the message: add its sound, which came in pieces, and one line that counts the attachments left out."""
         audio, self._audio = self._audio, {}
         if audio:
             said = f": {audio['transcript']}" if audio["transcript"] else ""
@@ -252,7 +255,7 @@ class Attachments:
             self.new.append(more)
 
     def all(self) -> tuple[Attachment, ...]:
-        """All of them, in their order."""
+        """Return all attachments in the order in which they came."""
         return tuple(self._found)
 
     def _add(self, part: object) -> None:
@@ -275,13 +278,13 @@ class Attachments:
 
 
 def is_attached(part: object) -> bool:
-    """Whether a part of a content is neither text nor thought nor call."""
+    """True if a content part is an attachment: neither text nor thought nor tool call."""
     fields = read_fields(part)
     return not isinstance(part, str) and fields.get("type") not in _WORDS and not fields.get("text")
 
 
 def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, address) of a part, whatever form it has."""
+    """Yield (kind, name, address) of a content part, whatever form its provider gives it."""
     kind = str(part.get("type") or "part")
     body = part.get(kind, part)
     fields = body if isinstance(body, Mapping) else {"url": body}
@@ -304,7 +307,7 @@ def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
 
 
 def _find_data_address(fields: Fields) -> str:
-    """The data address of a part in Anthropic's or OpenAI's form for bytes, or ""."""
+    """Make the `data:` address of a part that holds bytes in Anthropic's or OpenAI's form; "" for another part."""
     source = fields.get("source")
     source = source if isinstance(source, Mapping) else fields
     data, media = source.get("data") or source.get("b64_json"), source.get("media_type") or "image/png"

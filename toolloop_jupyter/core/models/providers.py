@@ -1,7 +1,7 @@
-"""Models of our own: Python code answers the models "NAME/…", called directly (`ask`) or through LiteLLM (`ensure`).
+"""Models of our own: Python code of this process answers calls of the models "NAME/…".
 
-A run of this package calls them directly, so that a lesson needs no LiteLLM. `ensure` is for code that calls LiteLLM itself;
-it registers them in `litellm.custom_provider_map`. Such a provider may stream several types of chunks; only
+A run of this package calls them directly (`ask`), so that a lesson needs no LiteLLM. `ensure` is for code that calls LiteLLM
+itself; it registers them in `litellm.custom_provider_map`. Such a provider may stream several types of chunks; only
 `ModelResponseStream` passes LiteLLM's stream wrapper unchanged. That wrapper drops a usage that comes with or after the finish
 reason, and every empty chunk after it (1.110.2). So `_make_chunks()` sends the usage before the finish reason.
 
@@ -83,9 +83,9 @@ class Answers:
     model: str = ""
     """The whole name, e.g. "toolloop/scripted-1"."""
     takes_images: bool | Literal["tool", "user"] | None = False
-    """Whether it gets the pictures of results, or the place where it reads them."""
+    """True if the model gets pictures that tools return; "tool" or "user" if it reads them only in such a message."""
     position: int | None = None
-    """How many calls it has played, if it plays them in order. Set it to go on from another call."""
+    """How many answers the model has given, if it gives them in a fixed order. Set it to continue with another answer."""
     differences: Sequence[str] = ()
     """How requests differed from the recorded ones, one text for each request."""
 
@@ -95,20 +95,20 @@ class Answers:
 
     @property
     def title(self) -> str:
-        """The model's name for a person: of a recording the recorded model, of a script the variable that holds it."""
+        """The model's name for a person: for a recording the recorded model, for a script the variable that holds it."""
         return self.model
 
     @property
     def next_title(self) -> str:
-        """The title for the next call."""
+        """The `title` of the model that will answer the next model call."""
         return self.title
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """What answers for one row of a table: itself, or a model that begins its script for each of them."""
+        """Return the object that answers for one row of a table: this one, or a new one that begins its script for each row."""
         return self
 
     def name_as(self, variable: str) -> None:
-        """Take note of the variable that holds this model."""
+        """Remember the name of the variable that holds this model."""
 
 
 Respond: TypeAlias = Callable[[ProviderRequest], AsyncIterator[Delta]]
@@ -138,13 +138,13 @@ class ProviderError(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether the request itself is refused, so that another try would fail, too."""
+        """True if the request itself is refused, so that another try would fail, too."""
         refusals = "BadRequestError AuthenticationError PermissionDeniedError NotFoundError"
         return self.kind in refusals.split()
 
 
 class PlainRefusal(ProviderError):
-    """A message of a model of ours to the person, and no error that it plays. It is shown unchanged, with all its lines."""
+    """A message that a model of ours has for the person; it does not play an error. It is shown unchanged, with all lines."""
 
 
 class AnswerBroken(Exception):
@@ -156,10 +156,10 @@ class AnswerBroken(Exception):
 
 
 def provide(provider: str, respond: Respond) -> None:
-    """Answer the models "`provider`/…" by `respond`, from the next `ensure()` on. Does not import LiteLLM.
+    """Let `respond` answer the models "`provider`/…". LiteLLM learns of it with the next `ensure()`. Does not import LiteLLM.
 
-    `respond` may run on another thread up to the iterator that it returns; the iterator is read on the caller's loop.
-    Providing the same name again replaces the answer.
+    `respond` may be called on another thread; the iterator that it returns is read on the caller's loop. A second `provide`
+    with the same name replaces `respond`.
     """
     if not provider or "/" in provider:
         raise ValueError(f"a provider's name is one word without a slash, not {provider!r}; e.g. 'toolloop'")
@@ -167,23 +167,23 @@ def provide(provider: str, respond: Respond) -> None:
 
 
 def find_responder(model: str) -> Respond | None:
-    """The code that answers `model`, where that is one of ours: to unpickle it in another process provides it there."""
+    """The function that answers `model`, if it is one of ours; else None. To unpickle it in another process provides it there."""
     return _responders.get(model.partition("/")[0]) if "/" in model else None
 
 
 def is_ours(model: str) -> bool:
-    """Whether Python code of this process answers for `model`. Does not import LiteLLM."""
+    """True if Python code of this process answers for `model`. Does not import LiteLLM."""
     provider, slash, _ = model.partition("/")
     return bool(slash) and provider in _responders
 
 
 def must_load(model: str) -> bool:
-    """Whether a call of `model` has to wait for LiteLLM's import."""
+    """True if a call of `model` has to wait for LiteLLM's import."""
     return not is_ours(model) and not is_ready()
 
 
 def was_one_asked() -> bool:
-    """Whether a model of ours has been called directly, without LiteLLM, in this process."""
+    """True if a model of ours has been called directly, without LiteLLM, in this process."""
     return bool(_asked)
 
 
@@ -193,7 +193,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     Returns the chunks, even if the keywords ask for a whole response or for no usage. Raises ProviderError for a refused
     request. Reading the chunks may raise it, too, or AnswerBroken if another try may succeed.
     """
-    await asyncio.sleep(0)  # as below
+    await asyncio.sleep(0)  # gives other tasks of the loop a turn, as in `_run_stream`
     model = keywords["model"]
     _asked.add(model)
     if litellm_loaded():
@@ -275,7 +275,7 @@ def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
 
 
 def ensure(model: str) -> None:
-    """Make LiteLLM know the provider of `model`, and that it costs nothing, if it is one of `provide()`'s. Imports LiteLLM.
+    """Register `model` in LiteLLM, with its provider and a price of 0, if `provide` has its provider. Imports LiteLLM.
 
     Cheap if there is nothing to do. Code that sets `litellm.custom_provider_map` for a provider of its own removes ours.
     """

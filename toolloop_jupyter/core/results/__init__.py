@@ -1,4 +1,4 @@
-"""A tool's value, or a value in a prompt, as the model gets it: a bounded text, and pictures."""
+"""Turn a tool's value, or a value in a prompt, into what the model gets: a text of limited length, and pictures."""
 
 from .images import (
     MOST_EACH,

@@ -1,6 +1,6 @@
-"""Finds pictures among values, describes them in words, and draws them for models that see.
+"""Find pictures among values, describe them in words, and draw them for models that take pictures.
 
-No package for figures is imported here to recognise one: whoever made the figure has imported the package.
+No package for figures is imported here to recognise a figure: the code that made the figure has imported it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from ..execution import attempt_call
 
-_MOST = 10  # drawn things of one set of axes that are listed
-_MOST_PARTS = 100  # items of a list or a dict that are searched for pictures
+_MOST = 10  # the most axes of a figure, and the most lines of one set of axes, that are listed
+_MOST_PARTS = 100  # the most items of a list or a dict that are searched for pictures
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _WITHOUT = (str, int, float, bool, type(None))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
@@ -44,7 +44,7 @@ def detect_format(data: bytes) -> str:
 
 
 def find_figure(value: Any) -> Any:
-    """The whole matplotlib figure that a figure, a part of one or a set of axes belongs to, or None."""
+    """Return the whole matplotlib figure of a figure, a subfigure or a set of axes; None for any other value."""
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
     if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
         return None
@@ -54,14 +54,14 @@ def find_figure(value: Any) -> Any:
 
 
 def _is_plotly(value: object) -> bool:
-    """Whether this is a figure of plotly, and the package that draws such figures is installed."""
+    """Return whether this is a figure of plotly, and kaleido, which draws such figures, is installed."""
     plotly = sys.modules.get("plotly.basedatatypes")
     is_figure = plotly is not None and isinstance(value, plotly.BaseFigure)
     return is_figure and importlib.util.find_spec("kaleido") is not None
 
 
 def is_drawable(value: object) -> bool:
-    """Whether a value is a picture's bytes, or has a method that gives a notebook its picture (Pillow's images have)."""
+    """Return whether a value is a picture's bytes, or can draw itself as a notebook's picture (Pillow's images can)."""
     if isinstance(value, (bytes, bytearray)):
         return detect_format(bytes(value[:16])) != ""
     if _is_plotly(value):
@@ -72,7 +72,7 @@ def is_drawable(value: object) -> bool:
 
 
 def read_picture(value: object) -> bytes:
-    """The bytes of a value that `is_drawable`; b"" if its method fails or gives no picture. Never raises."""
+    """Return the picture of a value that `is_drawable`, as bytes; b"" if its method gives none. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if _is_plotly(value):
@@ -91,7 +91,7 @@ def read_picture(value: object) -> bytes:
 
 
 def find_pictures(value: object) -> list[object]:
-    """The parts of a result that can be drawn: the result itself, or items of lists and dicts, two levels deep.
+    """Return the parts of `value` that can be drawn: the value itself, or items of its lists and dicts, two levels deep.
 
     Draws nothing. Never raises.
     """
@@ -121,7 +121,7 @@ def _collect(value: Any, found: dict[int, object], depth: int) -> None:
 def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
     """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
 
-    Takes time, since a figure is drawn here. Never raises: a picture that fails, or cannot be made small enough, is left out.
+    Takes time, since figures are drawn here. Never raises: a picture that fails, or cannot be made small enough, is left out.
     """
     addresses: dict[str, None] = {}
     for drawable in drawables:
@@ -133,7 +133,7 @@ def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
 
 
 def draw_picture(drawable: object) -> bytes:
-    """A picture in the form that is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" if that fails. Never raises."""
+    """Return a picture as it is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" if that fails. Never raises."""
     data = attempt_call(_draw, drawable)
     return data if isinstance(data, bytes) else b""
 
@@ -231,7 +231,7 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Describe bytes: readable ones by their text, a picture by its size, others by their beginning."""
+    """Describe bytes: a text by its content, a picture by its size, other bytes by their beginning."""
     kind, told = detect_format(data), f"{len(data):,} bytes"
     if kind == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
@@ -250,7 +250,7 @@ def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
 
 
 def _describe_axes(axes: Any) -> str:
-    """Matplotlib's own words (title, labels), the range of both axes, the lines, and how many other things are drawn."""
+    """Describe axes: matplotlib's own words (title, labels), both ranges, the lines, and how many other things are drawn."""
     ranges = zip("xy", (axes.get_xlim(), axes.get_ylim()), strict=True)
     parts = [repr(axes), *(f"{name} from {least:.6g} to {most:.6g}" for name, (least, most) in ranges)]
     parts += map(str, axes.lines[:_MOST])

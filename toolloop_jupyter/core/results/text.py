@@ -1,8 +1,8 @@
-"""A tool's value -> the bounded text that the model gets.
+"""Turn a tool's value into the text that the model gets, which has a limited length.
 
-Text stays as it is. A value with a JSON form becomes strict JSON. Any other value becomes words: a table is told by its
-shape, columns and first rows, a picture by the things that are drawn in it. The same value gives the same text in every run
-(sets are sorted, memory addresses left out), the text is never empty, and nothing here raises.
+Text stays as it is. A value with a JSON form becomes strict JSON. Any other value is described in words: a table by its
+shape, columns and first rows, a picture by the things that are drawn in it. The same value gives the same text in every
+run: sets are sorted, and memory addresses are left out. The text is never empty. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .images import describe_picture, is_drawable, read_picture
 from .tracebacks import cut_traceback
 
 LIMIT = 20_000
-"""Characters of a result that the model gets unless the tool or the run says otherwise."""
+"""The most characters of a result that the model gets, unless the tool or the run sets another limit."""
 
-_NESTED_LIMIT = 2_000  # characters of a table or picture that is one value inside a list or an object
-_MAX_ITEMS = 20_000  # values of a structure that are read at all; the text of far fewer fills the limit
+_NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object
+_MAX_ITEMS = 20_000  # the most values of a structure that are read; the text of far fewer fills the limit
 _MAX_DEPTH = 50
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_", "_repr_svg_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
-_ROWS = 10  # first rows of a long table
+_ROWS = 10  # how many first rows of a long table are shown
 _ALL_ROWS = 50  # a table with no more rows is shown whole
 _COLUMNS = 40
-_SMALL_ARRAY = 1_000  # values of an array that are given whole
+_SMALL_ARRAY = 1_000  # an array with no more values is shown whole
 
 
 class Described(NamedTuple):
@@ -66,7 +66,7 @@ def tell(
     person knows. Never raises.
     """
     error: Any = value
-    # Its `__class__` may be anything, or raise.
+    # `isinstance` would ask its `__class__`, which may raise.
     if not issubclass(type(value), BaseException) or attempt_call(getattr, error, "__traceback__") is None:
         return describe(value, limit)
     text = name_code(cut_traceback(error)).rstrip()
@@ -94,7 +94,7 @@ def describe(value: object, limit: int | None = None) -> Described:
 
 
 def _describe(value: object, limit: int) -> Described:
-    """Describe a value without the cut."""
+    """Describe a value. The text may be longer than `limit`."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
         if text and not text[:1000].strip() and not text.strip():
@@ -120,7 +120,7 @@ class _Reader:
         self.seen = 0
         self.left_out = 0
         self.fault = ""
-        """The name of the exception that the value's own code raised, if any. The fault of a part stands in the part's place."""
+        """The name of the exception that the value's own code raised, if any. A part that raises is replaced by a note."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -183,7 +183,7 @@ class _Reader:
 
 
 def _read_scalar(value: object) -> object:
-    """The JSON scalar for values that have one, NumPy's and pandas' among them, or MISSING."""
+    """Return the JSON scalar for a value that has one (scalars of NumPy and pandas have), or MISSING."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
         return f"{value}" if inner is MISSING else inner
@@ -213,7 +213,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _read_model(model: BaseModel) -> object:
-    """A model as its own serialisers give it; field by field if they fail or give a value that JSON does not have."""
+    """Return a pydantic model as its serialisers give it. If they fail or give what JSON does not have, return its fields."""
     try:
         return model.model_dump(mode="json", by_alias=True, warnings="none")
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
@@ -222,7 +222,7 @@ def _read_model(model: BaseModel) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Text for an object without a JSON form: its own `str` or `repr`, or its Markdown, LaTeX, HTML, SVG or picture, or its type."""
+    """Return text for an object without a JSON form: `str` or `repr`; else Markdown, LaTeX, HTML, SVG, a picture; else its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -259,7 +259,7 @@ def _name_type(value: object) -> str:
 
 
 def _count_items(value: object) -> str:
-    """Say how many items a value has, for the note about its cut; "" for a value without items."""
+    """Say how many items a value has, for the note in a shortened text; "" for a value without items."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
     if isinstance(value, FirstItems):
@@ -270,8 +270,8 @@ def _count_items(value: object) -> str:
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     """Cut a text to at most `limit` characters. Its beginning and its end stay; a note between them says how much is left out.
 
-    Cuts at the end of a line if one is near. `what` stands before the number of characters in the note. `full_length` is that
-    number, if `text` itself is only a part.
+    Cuts at the end of a line if such an end is near. In the note, `what` stands before the number of characters. `full_length`
+    is that number if `text` is only a part of the whole text.
     """
     if len(text) <= limit:
         return text
@@ -292,8 +292,8 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: whoever made the value has imported
-# the package. The text of a table has its shape, its columns (type, number of missing values), and its first rows as CSV.
+# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: the code that made the value has
+# imported it. The text of a table has its shape, its columns (type, number of missing values), and its first rows as CSV.
 
 
 def describe_table(value: Any) -> tuple[str, int] | None:

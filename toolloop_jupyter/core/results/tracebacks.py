@@ -1,4 +1,4 @@
-"""Cuts a traceback to the person's own code."""
+"""Shorten a traceback to the lines of the person's own code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIBRARIES = tuple(
     for path in {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _MOST_FOREIGN = 3
-"""So many last frames are kept of a traceback that has no frame of the person's own code."""
+"""How many last frames are kept if a traceback has no frame of the person's own code."""
 _MOST_TEXT, _MOST_NOTES = 10_000, 10
 """The most characters of an error's text or of one note that are shown; the most notes that are shown."""
 
@@ -25,8 +25,8 @@ _MOST_TEXT, _MOST_NOTES = 10_000, 10
 def cut_traceback(error: BaseException) -> str:
     """Return the traceback of an error and its causes, without the frames of this package and of libraries.
 
-    If all frames are a library's (its function is the tool), the last ones stay. If the error's own code fails (for its text
-    or its notes), the traceback is left out. Never raises.
+    If all frames are a library's, as when a function of the library is the tool, the last ones stay. If the error's own code
+    for its text or its notes fails, the traceback is left out. Never raises.
     """
     made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)

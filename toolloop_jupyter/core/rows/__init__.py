@@ -2,7 +2,7 @@
 
 from .job import AskRow
 from .run import RowsRun
-from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher
+from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsSpeed, RowsWatcher
 
 __all__ = [
     "AskRow",
@@ -13,5 +13,6 @@ __all__ = [
     "RowsPresenter",
     "RowsProgress",
     "RowsRun",
+    "RowsSpeed",
     "RowsWatcher",
 ]

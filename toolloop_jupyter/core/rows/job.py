@@ -1,12 +1,11 @@
-"""One row: its key, the session that runs it, and the `Row` that this gives."""
+"""One row (its job, the session that runs it, the `Row` that comes out), and the tasks that run many rows in this process."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import hashlib
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,31 +18,24 @@ from ..events import (
     PrintKeeper,
     Result,
     Sink,
-    make_plain,
 )
 from ..execution import Raised, attempt_call, describe_error
 from ..loop import Allowed, Config, Route
 from ..session import AsyncEventStream, AsyncSession
+from ..text import hide
+from .pace import Pace
 from .values import Row
 
-AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""Asks a person about a call of a row. Takes the approval, the row's number and the number of rows. Only one is called at a time."""
+STOP_WAIT = 0.4
+"""Seconds that a stopped run waits for its rows to end."""
+MOST_ASKING = 100
+"""If so many rows wait for a person, no further row begins."""
 
-_NOT_OF_THE_ANSWER = frozenset(
-    [
-        "stream",
-        "stream_options",
-        "num_retries",
-        "max_retries",
-        "timeout",
-        "request_timeout",
-        "stream_timeout",
-        "metadata",
-        "api_base",
-        "base_url",
-    ]
-)
-"""Options of a model call that do not change its question: they say how and where the call is made."""
+KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
+"""Keeps a row that has ended: writes it to the store, and counts it."""
+
+AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
+"""Asks a person about a tool call of a row. Takes (approval, the row's number, the number of rows). Called for one at a time."""
 
 
 @dataclass(frozen=True)
@@ -56,34 +48,9 @@ class Job:
     key: str
 
 
-class KeyMaker:
-    """Makes the keys of a run's rows. Rows with the same key have the same answer.
-
-    A key is a hash of the model, the instructions, the tools' names and schemas, the schema of `output`, the completion options
-    and the filled prompt. It leaves limits out, since a finished row has met none.
-    """
-
-    def __init__(self, config: Config) -> None:
-        shown, _ = config.completion_options()
-        decides = {
-            "model": config.route.title,
-            "instructions": config.instructions,
-            "tools": [tool.spec["function"] for tool in config.tools],
-            "output": None if config.output is None else config.output.schema,
-            "fallback": [route.title for route in config.fallbacks],
-            "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
-        }
-        self._begun = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
-
-    def make(self, prompt: str) -> str:
-        digest = self._begun.copy()
-        digest.update(prompt.encode("utf-8", "backslashreplace"))
-        return digest.hexdigest()[:32]
-
-
 @dataclass(eq=False)
 class RowHost(Host):
-    """The host of one row. It passes everything on to the host of all rows, and asks about calls by `ask_row` if there is one."""
+    """The `Host` of one row. It passes everything on to the host of all rows, but asks about tool calls by `ask_row` if given."""
 
     outer: Host
     row: int
@@ -121,7 +88,7 @@ class RowHost(Host):
 
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
-    """Make the configuration of one row's session. A model that plays a script plays it from its beginning."""
+    """Make the configuration of one row's session. A model with a script begins it anew for each row."""
     route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
     return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
 
@@ -135,8 +102,8 @@ def _begin_route(route: Route, job: Job) -> Route:
 def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
     """Return the stream of one row, which has not started yet.
 
-    If the person's function cannot make the row's model, return the failed row. A tool that a person allows "for the session" is
-    allowed in all rows that share `allowed`.
+    If the person's function for `model=` fails, return the row as a failed one. A tool that a person allows "for the session"
+    is allowed in all rows that share `allowed`.
     """
     made = attempt_call(configure_row, config, job, host)
     if isinstance(made, Raised):
@@ -146,7 +113,7 @@ def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEv
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
-    """Run a row to its end. If it fails, the returned Row has an error. A row that has failed already is returned."""
+    """Run a row to its end. The Row has an error if the run fails. If `stream` is a Row, which has failed already, return it."""
     if isinstance(stream, Row):
         return stream
     began, result, error = time.monotonic(), None, None
@@ -164,7 +131,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
 
 
 def _explain_end(result: Result, config: Config) -> str | None:
-    """Say why a run has no valid answer; None if it has one.
+    """Say why a row's run has no valid answer; None if it has a valid one.
 
     With `on_limit="answer"`, an answer that was given at a limit is valid.
     """
@@ -180,3 +147,87 @@ def _explain_end(result: Result, config: Config) -> str | None:
         "cancelled": "it was stopped",
     }
     return result.error or ends.get(result.stop_reason, result.stop_reason)
+
+
+# --- many rows ------------------------------------------------------------------------------------------------
+
+
+class RunState:
+    """The state of a run: it goes on, begins no further row, or is cut. All parts of the run share this object."""
+
+    def __init__(self) -> None:
+        self.message = ""
+        """Why the run ends early, in one line; "" as long as it goes on."""
+        self.is_stopping = False
+        """True if no further row begins."""
+        self.is_cut = False
+        """True if the rows under way are cancelled, too."""
+        self._changed = asyncio.Event()
+
+    def end(self, message: str, *, cut: bool) -> None:
+        """Begin no further row. `message` says why; only the first one is kept. `cut`: cancel the rows under way, too."""
+        self.message = self.message or " ".join(hide(message).split())
+        self.is_stopping = True
+        self.is_cut = self.is_cut or cut
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the code that waits for a change: another row may begin now, or the run ends."""
+        self._changed.set()
+
+    async def wait_for_change(self) -> None:
+        """Wait until `wake` or `end` is called."""
+        self._changed.clear()
+        await self._changed.wait()
+
+
+class RowTasks:
+    """Runs rows on this event loop, each in a task of its own."""
+
+    def __init__(self, config: Config, concurrency: int, pace: Pace, state: RunState) -> None:
+        self._config, self._concurrency, self._pace, self._state = config, concurrency, pace, state
+        self._allowed = Allowed()
+        self._streams: dict[asyncio.Task[None], AsyncEventStream] = {}
+
+    @property
+    def running(self) -> int:
+        """The number of rows under way."""
+        return len(self._streams)
+
+    async def run(
+        self,
+        jobs: AsyncIterator[tuple[Job, Host]],
+        keep: KeepRow,
+        on_change: Callable[[], object],
+    ) -> None:
+        """Run all rows of `jobs`, or those that have begun when the run stops. `on_change` is called when `running` changes."""
+
+        def take_out(task: asyncio.Task[None]) -> None:
+            del self._streams[task]
+            self._state.wake()
+            on_change()
+
+        async for job, host in jobs:
+            stream = begin_row(self._config, job, host, self._allowed)
+            if isinstance(stream, Row):
+                await keep(stream)
+                continue
+            task = asyncio.ensure_future(self._run_row(stream, job, keep))
+            self._streams[task] = stream
+            task.add_done_callback(take_out)
+            on_change()
+            while not self._state.is_stopping and self._is_full():
+                await self._state.wait_for_change()
+        while self._streams and not self._state.is_cut:
+            await self._state.wait_for_change()
+        if self._streams:
+            for stream in self._streams.values():
+                stream.cancel()
+            await asyncio.wait(self._streams, timeout=STOP_WAIT)
+
+    async def _run_row(self, stream: AsyncEventStream, job: Job, keep: KeepRow) -> None:
+        await keep(await finish_row(stream, job, self._config))
+
+    def _is_full(self) -> bool:
+        asking = self._pace.asking
+        return self.running - asking >= self._concurrency or asking >= MOST_ASKING

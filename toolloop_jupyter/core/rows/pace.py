@@ -1,4 +1,4 @@
-"""The gate that all rows of a run share. It limits their speed and their cost, and gives tools and the person to one row at a time.
+"""The gate that all rows of a run share. It limits their speed and their cost, and lets one row at a time call a tool or ask the person.
 
 The speed follows TCP's control of congestion. If the provider refuses a call because calls come too fast (429, 529), all rows
 pause for as long as the provider asks, and the number of calls at once is halved. Each answered call then lets the number grow
@@ -22,13 +22,42 @@ FINAL = frozenset({401, 402, 403, 404})
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 """Texts (in lower case) in the message of a 429 that does not go away after a pause."""
 LONGEST_PAUSE = 30.0
-"""The longest pause in seconds, if the provider does not say how long to wait."""
+"""The longest pause in seconds, if the provider asks for none."""
 MOST_PAUSES = 8
-"""After so many pauses without an answer between them, the next refusal ends the run."""
+"""After so many pauses in a row, with no answered call between them, the next refusal ends the run."""
 GROWTH = 0.25
-"""When as many calls have been answered as may be under way at once, that number grows by this; after `CALM`, it grows by one."""
+"""N calls may be under way at once. After N more answers, N grows by GROWTH; if `CALM` has passed, it grows by one."""
 CALM = 60.0
-"""Seconds without a refusal, after which the concurrency grows faster."""
+"""After so many seconds without a refusal, N grows faster."""
+
+
+class Turns:
+    """Lets only one row at a time call a tool, and only one ask the person."""
+
+    def __init__(self, on_change: Callable[[], object]) -> None:
+        self._on_change = on_change
+        self.asking = 0
+        """The number of rows that wait for a person, or for their turn to ask."""
+        self._tools: dict[object, asyncio.Lock] = {}
+        """Key of a tool's function -> lock. The run keeps the functions alive."""
+        self._person = asyncio.Lock()
+
+    def use_tool(self, function: Callable[..., object]) -> asyncio.Lock:
+        """Return the lock of a tool's function."""
+        return self._tools.setdefault(identify(function), asyncio.Lock())
+
+    @asynccontextmanager
+    async def ask_person(self) -> AsyncIterator[None]:
+        """Wait for the row's turn to ask, and keep it until the person has answered."""
+        self.asking += 1
+        try:
+            if self._person.locked():
+                self._on_change()
+            async with self._person:
+                yield
+        finally:
+            self.asking -= 1
+            self._on_change()
 
 
 class Pace(Gate):
@@ -46,18 +75,19 @@ class Pace(Gate):
         self.under_way = 0
         self.cost = 0.0
         """US dollars so far, as far as the cost is known."""
-        self.asking = 0
-        """The number of rows that wait for a person, or for their turn to ask."""
         self.is_final = False
-        """Whether a call was refused for a reason that holds for all other calls, too."""
+        """True if a call was refused for a reason that holds for all other calls, too."""
         self._resume_at = 0.0
         self._older = 0
         """The number of calls that were under way when the last pause began and have not ended yet."""
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._tools: dict[object, asyncio.Lock] = {}
-        """Key of a tool's function -> lock. The run keeps the functions alive."""
-        self._person = asyncio.Lock()
+        self._turns = Turns(on_change)
+
+    @property
+    def asking(self) -> int:
+        """The number of rows that wait for a person, or for their turn to ask."""
+        return self._turns.asking
 
     @property
     def pause(self) -> float:
@@ -81,7 +111,7 @@ class Pace(Gate):
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it got its turn and was cancelled at the same moment
+            if turn.done() and not turn.cancelled():  # cancelled just after it got its turn
                 self.under_way -= 1
                 self._let_in()
             raise
@@ -113,7 +143,7 @@ class Pace(Gate):
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
         """Pause all rows, and return the seconds of the pause; None if there were too many pauses.
 
-        `is_older`: whether the call was under way when the last pause began. Such a call does not halve the concurrency again.
+        `is_older`: True if the call was under way when the last pause began. Such a call does not halve the concurrency again.
         """
         if not (self.pause or is_older):
             self._older = self.under_way
@@ -137,16 +167,7 @@ class Pace(Gate):
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        return nullcontext() if parallel else self._tools.setdefault(identify(function), asyncio.Lock())
+        return nullcontext() if parallel else self._turns.use_tool(function)
 
-    @asynccontextmanager
-    async def ask_person(self) -> AsyncIterator[None]:
-        self.asking += 1
-        try:
-            if self._person.locked():
-                self._on_change()
-            async with self._person:
-                yield
-        finally:
-            self.asking -= 1
-            self._on_change()
+    def ask_person(self) -> AbstractAsyncContextManager[object]:
+        return self._turns.ask_person()

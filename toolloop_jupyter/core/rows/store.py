@@ -54,9 +54,9 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
     "result": ToolResult,
     "retry": Retry,
 }
-"""Name in a line -> type, for the events that a line has. A person's decision is kept with the result of its call."""
+"""Name of an event in a line -> its class. Other events are left out; a decision is kept with the result of its call."""
 _LIVE = frozenset({"value", "traceback", "pictures"})
-"""Fields of a tool's result that a line leaves out: the object itself, and fields that are only shown."""
+"""Fields of a tool's result that a line leaves out: the returned object, and fields that are only shown to people."""
 
 
 class _RowLine(TypedDict):
@@ -80,7 +80,7 @@ class _RunLine(_RowLine):
 
 
 def encode_row(row: Row) -> JsonObject:
-    """Make plain JSON data of a row. It leaves out the row's `input` and the Python objects in it."""
+    """Make JSON data of a row, without its `input` and without Python objects, such as the values that tools returned."""
     result = row.result
     made: JsonObject = {
         "row": row.number,
@@ -133,7 +133,7 @@ def _encode_event(event: Event) -> JsonObject | None:
 def decode_row(
     line: Mapping[str, Any], number: int, row: Mapping[str, Any], output: Output | None, presenter: Presenter
 ) -> Row:
-    """Make the row that a line stands for; `number` and `row` are its place and input in this run.
+    """Make a Row of a line. `number` and `row`: the number and the input of the row in this run.
 
     Raises ValueError, KeyError or TypeError for a line that is no row, or whose answer does not fit `output`.
     """
@@ -172,7 +172,7 @@ def _read_as(kind: Any) -> TypeAdapter[Any]:
 
 
 def _hide_keys(value: Any) -> Any:
-    """Replace keys, and texts that look like keys, in plain data, as in recordings."""
+    """Replace API keys, and texts that look like API keys, in JSON data. Under a name like "password", replace any value."""
     if isinstance(value, str):
         return hide_suspected(value)
     if isinstance(value, Mapping):
@@ -187,13 +187,13 @@ class Store:
         """Raises ArgumentTypeInvalid if `path` is no path."""
         from filelock import FileLock  # late: each first cell imports this module, and few runs have a store
 
-        real = attempt_call(os.path.realpath, path)  # one lock for all names of the file
+        real = attempt_call(os.path.realpath, path)  # a file with several paths (links) gets one lock
         if isinstance(real, Raised) or not isinstance(real, str):
             raise ArgumentTypeInvalid(f"store must be the path of a file, got {shorten_repr(path)}")
         self.path = Path(path)
         self._real = Path(real)
         self.notes: list[str] = []
-        """What a person should know about the file that was opened, one line each."""
+        """Sentences for a person about the file that was opened."""
         self._lock = FileLock(self._real.with_name(f".{self._real.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
         """Key -> lines of finished rows that this run has not taken yet. Two equal rows have two lines."""
@@ -207,7 +207,7 @@ class Store:
         from filelock import Timeout
 
         try:
-            self._real.parent.stat()  # raises if the folder is missing, which the lock would make
+            self._real.parent.stat()  # raises if the folder is missing: `acquire` would make the folder
             if self._real.exists() and not (self._real.is_file() or self._real.is_dir()):
                 raise OSError(errno.EINVAL, "It is no file")  # to read a pipe or a device may never end
             self._lock.acquire()
@@ -215,7 +215,7 @@ class Store:
             end = self._read(self._file)
             self._file.truncate(end)
             self._file.seek(max(0, end - 1))
-            if self._file.read(1) != b"\n":  # it is new, or an editor has removed the last line break
+            if self._file.read(1) != b"\n":  # the file is new, or an editor has removed its last line break
                 self._write([b"\n" if end else _HEAD_LINE])
         except Timeout:
             raise ArgumentInvalid(
@@ -224,14 +224,14 @@ class Store:
         except ArgumentInvalid:
             self.close()
             raise
-        except (OSError, ValueError) as error:  # ValueError: its name contains a null
+        except (OSError, ValueError) as error:  # ValueError: the path contains a null character
             self.close()
             raise ArgumentInvalid(
                 f"cannot keep rows in {self.path.name!r}: {getattr(error, 'strerror', None) or error}"
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Read all lines, and return the position where the last whole line ends. Raises ArgumentInvalid for other files."""
+        """Read all lines, and return the position where the last whole line ends. Raises ArgumentInvalid if it is no store."""
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")
@@ -261,7 +261,7 @@ class Store:
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Whether a row with this key has failed in an earlier run. Each failed line counts for one row only."""
+        """True if a row with this key has failed in an earlier run. Each line of a failed row counts for one row only."""
         self._failed[key] -= 1
         return self._failed[key] >= 0
 

@@ -23,9 +23,9 @@ from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
 TEXT = "row"
-"""The column's name in a table of texts."""
+"""The name of the only column of a table of texts."""
 Answers = Mapping[int, "tuple[Any, Mapping[str, object]]"]
-"""Number of a row -> (its answer, the other cells of its line by column)."""
+"""Number of a row -> (its answer, column -> cell for the columns beside the answer)."""
 
 
 class Table:
@@ -37,7 +37,7 @@ class Table:
     """The columns that all rows have; None if rows may differ."""
 
     def __init__(self, rows: object = (), fields: Sequence[str] = ()) -> None:
-        """`fields`: the columns of an answer, if its type tells them. Raises ArgumentTypeInvalid if `rows` is no table."""
+        """`fields`: the fields of an answer, if its type has any. Raises ArgumentTypeInvalid if `rows` is no table."""
         self._fields = tuple(fields)
         given: Any = rows
         self._kind: Literal["pandas", "polars", ""] = ""
@@ -76,7 +76,10 @@ class Table:
                 yield {TEXT: row} if isinstance(row, str) else {str(key): row[key] for key in row}
 
     def read_ahead(self) -> Iterator[dict[str, Any]]:
-        """Yield rows for the checks before the run: only the first if all have the same columns or the table has no length; else all."""
+        """Yield the rows that are checked before the run: all rows, or only the first.
+
+        The first is enough if all rows have the same columns. If the table has no length, it may be a generator.
+        """
         if self._kind or self.total is not None:
             return iter(self) if self.columns is None else itertools.islice(self, 1)
         first = list(itertools.islice(self._rows, 1))
@@ -84,7 +87,7 @@ class Table:
         return iter(Table(first))
 
     def frame(self, answers: Answers) -> Any:
-        """Make a DataFrame of the answers: a polars one if the rows came in one or only polars is imported, else a pandas one."""
+        """Make a DataFrame of the answers: of polars, if the rows came in a polars one or only polars is imported; else of pandas."""
         columns = self._list_columns(answers)
         if self._kind == "polars" or (
             self._kind == "" and "polars" in sys.modules and "pandas" not in sys.modules
@@ -163,7 +166,7 @@ class RowPrompt:
         """
         self.text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
-        """Text in double braces -> the names that it may mean."""
+        """Text in double braces -> the names of columns or variables that the text may mean."""
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
         }

@@ -6,6 +6,8 @@ page calls "row 17".
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,10 @@ from typing import Any, Literal
 from ..events import Result, Usage
 from ..text import hide, hide_in_repr
 from .table import Table
+
+SHOWN_LAST = 3
+RATE_OF = 50
+"""The number of newest rows of which the rate is measured."""
 
 OnError = Literal["continue", "stop"]
 
@@ -36,7 +42,7 @@ class Row:
     seconds: float = 0.0
     """The seconds of its run."""
     from_store: bool = False
-    """Whether the row was taken from the store and not run now."""
+    """True if the row was taken from the store and not run now."""
 
     @property
     def cost(self) -> float | None:
@@ -45,7 +51,7 @@ class Row:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its model calls, sent and received."""
+        """Tokens of all model calls of the row, sent and received."""
         return 0 if self.result is None else self.result.usage.total_tokens
 
     @property
@@ -59,6 +65,18 @@ class Row:
         if self.result is None or self.error is not None:
             return None
         return self.result.text if self.result.output is None else self.result.output
+
+
+@dataclass(frozen=True)
+class RowsSpeed:
+    """The speed of a rows run now."""
+
+    rate: float = 0.0
+    """Rows per second that have ended lately. Rows from the store do not count."""
+    pause: float = 0.0
+    """Seconds until model calls are sent again, after the provider has refused one for being too fast; 0.0 without a pause."""
+    concurrency: int = 0
+    """The number of model calls that may be under way at once."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +96,11 @@ class RowsProgress:
     """Rows that failed in an earlier run, as the store says, and are run again."""
     cost: float = 0.0
     """US dollars of this run, as far as the cost is known."""
-    tokens: int = 0
-    """Tokens of this run."""
     seconds: float = 0.0
     """Seconds since the run began."""
-    rate: float = 0.0
-    """Rows per second that have ended lately. Rows from the store do not count."""
+    speed: RowsSpeed = RowsSpeed()
     last: tuple[Row, ...] = ()
     """The newest rows that have ended, at most three. The newest one is the last."""
-    pause: float = 0.0
-    """Seconds until model calls are sent again, after the provider has refused one for being too fast; 0.0 without a pause."""
-    concurrency: int = 0
-    """The number of model calls that may be under way at once, now."""
     message: str = ""
     """Notes of the store, and why the run ends early, in one line; "" if there is nothing to say."""
 
@@ -101,13 +112,83 @@ class RowsProgress:
     @property
     def left(self) -> float | None:
         """Seconds until the end at the present rate; None if `total` or the rate is not known."""
-        if self.total is None or not self.rate:
+        if self.total is None or not self.speed.rate:
             return None
-        return max(0, self.total - self.done - self.failed) / self.rate
+        return max(0, self.total - self.done - self.failed) / self.speed.rate
+
+
+@dataclass
+class Tally:
+    """The rows that have ended, with their counts."""
+
+    table: Table
+    began: float = field(default_factory=time.monotonic)
+    ended: dict[int, Row] = field(default_factory=dict)
+    """Number -> row, in the order in which the rows ended."""
+    cut: list[Row] = field(default_factory=list)
+    """Rows that were under way when the run was stopped, and did not end."""
+    failed: int = 0
+    from_store: int = 0
+    cost: float = 0.0
+    seconds: float | None = None
+    """How long the run took; None before its end."""
+    last: deque[Row] = field(default_factory=lambda: deque(maxlen=SHOWN_LAST))
+    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
+
+    def start(self) -> None:
+        """Begin to measure the time of the run."""
+        self.began = time.monotonic()
+
+    def stop(self) -> None:
+        """Stop measuring the time of the run."""
+        self.seconds = time.monotonic() - self.began
+
+    def add(self, row: Row) -> None:
+        """Count a row that has ended."""
+        self.ended[row.number] = row
+        self.failed += row.error is not None
+        self.last.append(row)
+        if row.from_store:
+            self.from_store += 1
+            return
+        self.cost += row.cost or 0.0
+        self._ends.append(time.monotonic())
+
+    def list_in_order(self) -> dict[int, Row]:
+        """Number -> row, in the order of the table."""
+        return dict(sorted(self.ended.items()))
+
+    def list_cut(self) -> tuple[Row, ...]:
+        """The rows that were cut, in the order of the table."""
+        return tuple(sorted(self.cut, key=lambda row: row.number))
+
+    def _find_rate(self) -> float:
+        """Rows per second: of the newest RATE_OF rows, or of all rows if there are fewer. Rows from the store do not count."""
+        since = self._ends[0] if len(self._ends) == RATE_OF else self.began
+        seconds = (self._ends[-1] if self._ends else self.began) - since
+        return (len(self._ends) - (len(self._ends) == RATE_OF)) / seconds if seconds > 0 else 0.0
+
+    def report(
+        self, *, running: int = 0, again: int = 0, pause: float = 0.0, concurrency: int = 0, message: str = ""
+    ) -> RowsProgress:
+        """Return the progress of the run."""
+        return RowsProgress(
+            total=self.table.total,
+            done=len(self.ended) - self.failed,
+            failed=self.failed,
+            running=running,
+            from_store=self.from_store,
+            again=again,
+            cost=self.cost,
+            seconds=time.monotonic() - self.began if self.seconds is None else self.seconds,
+            speed=RowsSpeed(self._find_rate(), pause, concurrency),
+            last=tuple(self.last),
+            message=message,
+        )
 
 
 class RowsWatcher:
-    """Watches a rows run. Its methods are called on the run's event loop and must be quick. In this class they do nothing."""
+    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class they do nothing."""
 
     def row_ended(self, row: Row) -> None:
         """Called when a row has ended, in the order in which rows end. `changed` is called right after it."""
@@ -158,7 +239,8 @@ class Rows(Sequence[Row]):
     progress: RowsProgress = RowsProgress()
     """The progress of the run when this value was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that were under way when the run was stopped. They are not in `ended`; their cost is in `cost`."""
+    """Rows that were under way when the run was stopped, in the order of the table. They are not in `ended`; their cost is in
+    `cost`."""
     message: str = ""
     """Why the run ended early, in one line; "" if it ran to its end."""
     table: Table | None = field(default=None, repr=False, compare=False)

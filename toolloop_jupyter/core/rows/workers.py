@@ -1,7 +1,7 @@
-"""Runs rows in the worker processes of an executor: sends chunks of rows, and gets lines of JSON, as a store has them.
+"""Runs rows in the worker processes of an executor. Sends chunks of rows; each row comes back as one line of JSON.
 
 A worker runs its chunk on an event loop of its own, and builds the run's configuration again. Functions and classes are sent
-to it; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as the row has
+to the worker; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as it has
 ended. A worker on another machine cannot connect to this process, so its rows come back with their chunk.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host
 from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
@@ -28,7 +28,7 @@ from ..loop import Allowed, Config, asks_nobody
 from ..models import find_responder
 from ..session import build_config
 from ..text import hide
-from .job import Job, begin_row, finish_row
+from .job import STOP_WAIT, Job, RunState, begin_row, finish_row
 from .pace import Pace
 from .store import encode_row
 from .values import Row
@@ -39,6 +39,8 @@ MOST_CHUNKS = 256
 """The executor has at most so many chunks at once."""
 MOST_LOST = 3
 """A row has failed when its worker was lost so many times. The last time, the row is sent alone."""
+KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
+"""Takes the data of a row that a worker has run (one line of JSON), and the row's job."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
@@ -60,7 +62,7 @@ class Workers:
     """Runs rows in the workers of an executor."""
 
     def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
-        """Pack all that the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, which names a part that cannot be sent."""
+        """Pickle all that the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, which names what cannot be sent."""
         if not isinstance(executor, Executor):
             hint = "; write client.get_executor()" if hasattr(executor, "get_executor") else ""
             raise ArgumentTypeInvalid(
@@ -82,6 +84,8 @@ class Workers:
         self._chunk = CHUNK * concurrency
         self._takes_rows = config.route.answers is not None
         self._parcel = self._pack(config, concurrency, max_cost)
+        self._jobs: dict[int, Job] = {}
+        """Number -> job, for the rows that workers have."""
         self._futures: set[Future[list[str]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
@@ -107,17 +111,53 @@ class Workers:
         packed: bytes = self._pickler.dumps([parts, len(config.tools), concurrency, max_cost])
         return packed
 
+    @property
+    def running(self) -> int:
+        """The number of rows that workers have."""
+        return len(self._jobs)
+
     async def run(
         self,
-        jobs: AsyncIterator[Job],
-        keep: Callable[[Mapping[str, Any]], Awaitable[None]],
-        fail: Callable[[str], object],
+        jobs: AsyncIterator[tuple[Job, Host]],
+        keep: KeepLine,
+        state: RunState,
+        on_change: Callable[[], object],
     ) -> None:
-        """Run all rows of `jobs`. `keep` is called with each row's line; `fail` with the reason if no more rows can be run."""
-        receipt = Receipt(keep, fail)
+        """Run all rows of `jobs`, or those that workers have begun when the run stops.
+
+        `keep` is called with the data and the job of each row. If no more rows can be run, the run ends. `on_change` is called
+        when `running` grows.
+        """
+        work = asyncio.ensure_future(self._run(jobs, keep, state, on_change))
+        work.add_done_callback(lambda _: state.wake())
+        while not work.done() and not state.is_cut:
+            await state.wait_for_change()
+            if state.is_stopping:
+                self._take_back()
+        if not work.done():
+            self._take_back()
+            for task in self._tasks:
+                task.cancel()  # the rows of these chunks are lost
+            await asyncio.wait({work}, timeout=STOP_WAIT)
+        if work.done() and not work.cancelled():
+            work.result()
+
+    async def _run(
+        self,
+        jobs: AsyncIterator[tuple[Job, Host]],
+        keep: KeepLine,
+        state: RunState,
+        on_change: Callable[[], object],
+    ) -> None:
+        async def keep_line(line: Mapping[str, Any]) -> None:
+            await keep(line, self._jobs.pop(line["row"]))
+
+        receipt = Receipt(keep_line, lambda why: state.end(why, cut=True))
         with _Mailbox(receipt) as mailbox:
             chunk: list[Job] = []
-            async for job in jobs:
+            async for job, _ in jobs:
+                self._jobs[job.number] = job
+                on_change()
                 chunk.append(job)
                 if len(chunk) == self._chunk:
                     await self._send(chunk, mailbox.address, receipt)
@@ -141,9 +181,9 @@ class Workers:
     async def _run_chunk(
         self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
     ) -> None:
-        """Run one chunk. If its worker is lost, run the rows that have not come back again, the last time each one alone.
+        """Run one chunk. If its worker dies, run again the rows that have not come back; the last time, run each row alone.
 
-        `lost`: how often a worker of these rows was lost before.
+        `lost`: how often a worker of these rows has died before.
         """
         jobs = [job for job in chunk if job.number not in receipt.told]
         if not jobs or self._over.is_set():
@@ -169,7 +209,7 @@ class Workers:
                 receipt.take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
 
     async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
-        """Run rows in a worker, and return their lines, or the exception."""
+        """Run rows in a worker. The Outcome has their lines, or the exception."""
         sent = [job if self._takes_rows else dataclasses.replace(job, input={}) for job in jobs]
         packed = attempt_call(self._pickler.dumps, sent)
         if isinstance(packed, Raised):
@@ -181,23 +221,17 @@ class Workers:
         future.add_done_callback(self._futures.discard)
         return await attempt(asyncio.wrap_future(future))
 
-    def take_back(self) -> None:
+    def _take_back(self) -> None:
         """Take back all chunks that no worker has begun. The chunks that have begun go on to their end."""
         if not self._over.is_set():
             self._over.set()
             for future in list(self._futures):
                 future.cancel()
 
-    def leave(self) -> None:
-        """Take back chunks as `take_back` does, and do not wait for the others. Their rows are lost."""
-        self.take_back()
-        for task in self._tasks:
-            task.cancel()
-
     def _renew(self, broken: Executor) -> None:
         """Replace a broken pool by a new one of the same kind. Dask's executor is kept, since its cluster has other workers."""
         if broken is not self._executor:
-            return  # another of its chunks has done it already
+            return  # the end of another chunk has replaced it already
         loky: Any = sys.modules.get("loky")
         pool: Any = broken
         if loky is not None and type(pool).__module__.startswith("loky"):
@@ -208,17 +242,17 @@ class Workers:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether the error means that a worker has died, and not that the work has failed."""
+    """True if the error means that a worker has died, and not that the work has failed."""
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 
 class Receipt:
-    """Takes the lines of rows that come back from workers. A second line of the same row is ignored."""
+    """Takes the finished rows that workers send back, each as one line of JSON. If a row comes twice, the second is ignored."""
 
     def __init__(
         self, keep: Callable[[Mapping[str, Any]], Awaitable[None]], fail: Callable[[str], object]
     ) -> None:
-        """`keep` is called with each line. `fail` is called with the reason if no more rows can be run."""
+        """`keep` is called with the data of each line. `fail` is called with the reason if no more rows can be run."""
         self.told: set[int] = set()
         """The numbers of the rows that have come back."""
         self.fail = fail
@@ -247,7 +281,7 @@ class Receipt:
 
 
 class _Mailbox:
-    """Receives the lines of rows that workers on this machine have finished."""
+    """Receives the finished rows of workers on this machine, each as one line of JSON."""
 
     def __init__(self, receipt: Receipt) -> None:
         self._receipt, key = receipt, os.urandom(32)

@@ -21,7 +21,7 @@ from ..execution import attempt, shorten_repr
 SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
 SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 MOST_FILE = 50 * 1024 * 1024
-"""Bytes; larger files are not looked at (LiteLLM's limit, 1.110)."""
+"""Bytes; larger files are ignored (LiteLLM's limit, 1.110)."""
 MOST_DIFF = 256 * 1024
 """Bytes; larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
@@ -65,7 +65,7 @@ class LocalSandbox:
 
 
 local = LocalSandbox
-"""The folder `path` as a sandbox, as `litellm.sandbox.local`."""
+"""`sandbox.local(path)`: the folder `path` as a sandbox. LiteLLM has the same function."""
 
 
 def docker(*args: object, **keywords: object) -> None:
@@ -77,7 +77,7 @@ def docker(*args: object, **keywords: object) -> None:
 
 
 def make_sandbox(sandbox: object) -> Sandbox:
-    """The sandbox itself, ours or LiteLLM's; a path becomes a local one. Raises TypeError for anything else."""
+    """Return a sandbox (ours or LiteLLM's) unchanged, and a LocalSandbox for a path. Raises TypeError for anything else."""
     if isinstance(sandbox, Sandbox):
         return sandbox
     if isinstance(sandbox, str | os.PathLike):
@@ -113,7 +113,7 @@ def _hash_files(root: str) -> dict[str, str]:
 
 
 class Watch:
-    """Remembers a folder's files before a turn, to list the changes after it."""
+    """Remembers the files of a folder before a turn, and lists their changes after the turn."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -145,7 +145,7 @@ class Watch:
         return FileChange(path, kind, _make_diff(path, old, new))
 
     async def _text(self, path: str) -> str | None:
-        """The file's text, or None for a binary, large or unreadable one."""
+        """The file's text; None for a file that is binary, large or unreadable."""
         outcome = await attempt(self._sandbox.read(path))
         data = outcome.value
         if outcome.error is not None or len(data) > MOST_DIFF or b"\0" in data:

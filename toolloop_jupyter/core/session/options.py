@@ -1,4 +1,4 @@
-"""LiteLLM's keywords of a run, checked once, before the run starts, and made into its Config."""
+"""Checks LiteLLM's keywords of a run, once, before the run starts, and makes a Config of them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Accept `Harness.TOOL_LOOP`, ours or LiteLLM's (whose Harness has the same members).
+    """Accept `Harness.TOOL_LOOP` of our enum, or of LiteLLM's, which has the same members.
 
     Raises TypeError for a value that is no Harness, CapabilityUnsupported for another member.
     """
@@ -74,7 +74,7 @@ class Keywords(TypedDict, total=False):
     """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
 
     sandbox: object
-    """The folder whose changed files are reported: `sandbox.local(path)`, LiteLLM's own, a path or None. Confines nothing."""
+    """The folder whose changed files are reported: a path, `sandbox.local(path)` or LiteLLM's. It does not confine the tools."""
     model: object
     """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
     api_key: str | None
@@ -82,7 +82,7 @@ class Keywords(TypedDict, total=False):
     instructions: str | None
     """The system message."""
     tools: Sequence[Callable[..., Any]]
-    """Python functions; one that cannot be described to a model raises ToolDefinitionError."""
+    """Python functions. A function that cannot be described to a model raises ToolDefinitionError."""
     skills: Sequence[object]
     disable_tools: Sequence[object]
     permissions: object
@@ -92,16 +92,16 @@ class Keywords(TypedDict, total=False):
     output: object
     """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
     max_turns: int | None
-    """Tool calls in one turn."""
+    """The most tool calls in one turn."""
     timeout: float | None
-    """Seconds for one turn."""
+    """The most seconds for one turn."""
     metadata: Mapping[str, object] | None
     """Goes to the gateway's spend logs."""
     options: object
     """`ToolLoopOptions`."""
     install: bool
     observer: Observer | None
-    """Ours: watches the loop's steps."""
+    """Watches the loop's steps. LiteLLM has no such keyword."""
 
 
 DEFAULTS: Keywords = {
@@ -111,7 +111,7 @@ DEFAULTS: Keywords = {
     "permissions": "full",
     "install": False,
 }
-"""The default values of keywords; the default of all others is None."""
+"""Keyword -> default value. Keywords that are not in this dict have the default None."""
 
 
 def _check_supported(keywords: Keywords) -> None:
@@ -135,7 +135,7 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Our options, made from LiteLLM's if need be. Raises OptionsMismatch for the options of another harness."""
+    """Return our ToolLoopOptions, made from LiteLLM's if these are given. Raises OptionsMismatch for the options of another harness."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):
@@ -175,7 +175,7 @@ def _copy_options(given: Mapping[str, object]) -> dict[str, object]:
 
 
 _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
-"""The keywords that `CHECKS` describes."""
+"""The keywords that `check_values` checks."""
 
 
 def build_config(**keywords: Unpack[Keywords]) -> Config:
@@ -193,7 +193,8 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     check_names(permissions, tools)
     model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
     route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
-    check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
+    if given := options.completion_kwargs:
+        check_completion_options(given, gateway=route.model.startswith(PROXY))
     for one in (route, *fallbacks):
         base = keywords.get("api_base") if one.has_own_options else None
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):

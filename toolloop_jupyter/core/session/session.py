@@ -1,7 +1,7 @@
-"""Many turns of one conversation: the session, the stream of a turn's events, and the way of a turn to its Result.
+"""A session: the turns of one conversation. Each turn sends its events to a stream, and ends with a Result.
 
 A turn runs in a task of its own. So it can be cancelled at every await, for one of several reasons, and it always ends with a
-Result. When nobody holds a stream any more, its turn is cancelled.
+Result. When a stream is garbage-collected, its turn is cancelled.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from .files import Watch
 MOST_UNREAD = 256
 """Events that may wait for their reader before the turn waits for it."""
 WIND_DOWN = 1.0
-"""Seconds that a stopped turn gets to end; then its reader goes on."""
+"""Seconds that the reader of a stopped turn waits for its end."""
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
 
@@ -66,7 +66,7 @@ Given: TypeAlias = "str | Sequence[object] | Prompt"
 
 
 def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
-    """Why a prompt is not sent to a model, and what to set if it should be."""
+    """Say why a prompt is not sent to a model, and what to set if the model can read it."""
     if wish == "never":
         return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
     return (
@@ -90,7 +90,7 @@ class Channel:
 
     def __init__(self, *, is_read: bool) -> None:
         self.is_read = is_read
-        """Whether somebody reads the events; if not, they are only recorded."""
+        """True if somebody reads the events; else they are only recorded."""
         self.events: deque[Event] = deque()
         self.recorded: list[Event] = []
         self.changed = asyncio.Event()
@@ -99,12 +99,12 @@ class Channel:
         self.reason: StopReason | None = None
         """Why the turn ends. Set once, by a stop or by the turn's own end."""
         self.told_to_stop = False
-        """Whether a stop was requested; set at once, also from another thread, before the turn's loop stops the turn."""
+        """True if a stop was requested. Another thread sets it at once, before the turn's loop stops the turn."""
         self.started = False
-        """Whether the task has begun. A task that is cancelled earlier never runs its first line."""
+        """True if the task has begun. A task that is cancelled earlier never runs its first line."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop: code that it awaited may have swallowed an earlier one."""
+        """Raise CancelledError if the turn has to stop. Code in the turn may have caught an earlier CancelledError."""
         if self.reason is not None:
             raise asyncio.CancelledError
 
@@ -138,7 +138,7 @@ class Channel:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
-        """Cancel the turn from any thread (that of a subshell with a click, that of the garbage collector)."""
+        """Cancel the turn from any thread (a click may come in a subshell's thread, `__del__` in any thread)."""
         if self.task.done():
             return
         self.told_to_stop = True
@@ -192,10 +192,11 @@ class AsyncSession:
     ) -> None:
         """Take over a conversation, or begin one.
 
-        `streamed`: somebody may read the streams of its turns, and answer their requests. `lasting=False`: there will be one
-        turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
-        `rewind`. `allowed`: what a person has allowed for several sessions, which share it. `family`: that of the models of `history`.
-        Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
+        `streamed`: the turns may be read as streams, whose readers can answer Approvals. `lasting=False`: there will be only
+        one turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
+        `rewind`. `allowed`: a person's approvals, if several sessions share them. `family`: the `Route.family` of the models
+        that answered in `history`. Raises ValueError if permissions are "ask" and nobody can be asked, HistoryInvalid for a bad
+        `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
@@ -208,13 +209,13 @@ class AsyncSession:
         self.session_id = uuid.uuid4().hex
         self._history = conversation.History(history, turns, family)
         self.lasting = lasting
-        """Whether there may be another turn."""
+        """True if there may be another turn."""
         self._allowed = Allowed() if allowed is None else allowed
         self._channel: Channel | None = None
         self._closed = False
 
     async def start(self) -> AsyncSession:
-        """Does nothing: it exists because LiteLLM's sessions have it. Raises SessionClosed."""
+        """Return the session; LiteLLM's sessions have this method. Raises SessionClosed if the session is closed."""
         if self._closed:
             raise SessionClosed(CLOSED)
         return self
@@ -233,7 +234,7 @@ class AsyncSession:
         return AsyncEventStream(self, prompt, streamed=True, observers=observers)
 
     async def arun(self, prompt: Given) -> Result:
-        """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed, HarnessError when busy.
+        """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed; HarnessError while another turn runs.
 
         `prompt` is a text, or a list of texts, pictures, paths and other values.
         """
@@ -251,9 +252,9 @@ class AsyncSession:
         return self._history.copy()
 
     async def prepare(self, prompt: Given) -> Prompt:
-        """The prompt in the form that is sent: figures drawn, files read.
+        """Bring a prompt into the form that is sent: draw its figures, read its files.
 
-        Raises ArgumentInvalid if that fails, CapabilityUnsupported for content that the model, as far as is known, does not take.
+        Raises ArgumentInvalid if that fails, CapabilityUnsupported for content that the model is not known to take.
         """
         made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
         needs = made.needs
@@ -285,7 +286,7 @@ class AsyncSession:
         return self._history.starts
 
     def rewind(self, turn: int) -> None:
-        """Forget turn number `turn` (0 is the first) and all later ones, with the approvals for the session made in them.
+        """Forget turn number `turn` (0 is the first) and all later turns, and the approvals for the session made in them.
 
         Raises HarnessError while a turn runs, IndexError for a number without a turn.
         """
@@ -297,9 +298,10 @@ class AsyncSession:
         del self.results[max(0, turn - resumed) :]
 
     def bookmark(self) -> Callable[[], None]:
-        """A function that puts the session back to its present state: conversation, results and approvals.
+        """Return a function that puts the session back to its present state: conversation, results and approvals.
 
-        For a turn that replaces others: if it gets no answer, the function brings the others back. Do not call it during a turn.
+        For a turn that replaces earlier turns: if it gets no answer, call the function, which brings the earlier turns back.
+        Do not call it during a turn.
         """
         put_back, results, allowed = self._history.bookmark(), list(self.results), self._allowed.copy()
 
@@ -319,7 +321,7 @@ class AsyncSession:
 
     @property
     def cost(self) -> float | None:
-        """US dollars of all turns; None if the cost of one is not known."""
+        """US dollars of all turns; None if the cost of a turn is not known."""
         costs = [result.cost for result in self.results]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -329,7 +331,7 @@ class AsyncSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is running."""
+        """True while a turn is running."""
         return self._channel is not None and not self._channel.task.done()
 
     async def aclose(self) -> None:
@@ -357,7 +359,7 @@ class AsyncSession:
             await self._channel.wait_for_end()
 
     def begin(self, prompt: Prompt, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
-        """Start a turn; for AsyncEventStream. Raises SessionClosed, HarnessError when busy."""
+        """Start a turn; AsyncEventStream calls this. Raises SessionClosed; HarnessError while another turn runs."""
         if self._closed:
             raise SessionClosed(CLOSED)
         if self.busy:
@@ -412,9 +414,9 @@ class AsyncSession:
 
 
 class AsyncEventStream:
-    """Async iterator over the events of one turn; the last one is `Done`. `.result` is set with it.
+    """Async iterator over the events of one turn. `Done` is the last event; `.result` is set with it.
 
-    With `permissions="ask"` and no `on_approval`, answer each `Approval` before asking for the next event; one that
+    With `permissions="ask"` and no `on_approval`, answer each `Approval` before you ask for the next event. An Approval that
     is not answered by then is denied (LiteLLM's rule).
     """
 
@@ -427,7 +429,7 @@ class AsyncEventStream:
         close_session: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`streamed`: the reader gets the events, and answers requests if there is no `on_approval`. If not, call `collect`."""
+        """`streamed`: somebody will read the events, and answer Approvals if there is no `on_approval`. If not, call `collect`."""
         self._session, self._prompt, self._streamed = session, prompt, streamed
         self._close_session = close_session
         self._channel: Channel | None = None
@@ -438,7 +440,7 @@ class AsyncEventStream:
         self._observers = tuple(observers)
 
     def observe(self, observer: Observer) -> bool:
-        """Let `observer` be called around the steps of this turn, too. False, and does nothing, if the turn has begun."""
+        """Add an observer of this turn's steps. Returns False, and adds none, if the turn has begun."""
         if self._channel is not None:
             return False
         self._observers = (observer, *self._observers)
@@ -451,7 +453,7 @@ class AsyncEventStream:
 
     @property
     def approver(self) -> Approver:
-        """Who answers this turn's requests."""
+        """Who decides about this turn's tool calls."""
         return find_approver(self._session.config, streamed=self._streamed)
 
     def __aiter__(self) -> AsyncEventStream:
@@ -514,10 +516,10 @@ class AsyncEventStream:
         await self._session.config.host.stopped(error)
 
     async def _finish(self, channel: Channel) -> Done:
-        """The Done event at the first call. At the second, raises OutputInvalid or StopAsyncIteration."""
+        """Return the Done event, the first time. The second time, raise OutputInvalid or StopAsyncIteration."""
         turn = channel.task
         if self._result is None:
-            self._ended = turn.cancelled()  # somebody else cancelled the task: raise that only once
+            self._ended = turn.cancelled()  # other code cancelled the task: raise that only once
             self._result = turn.result().result
             if self._close_session:
                 await self._session.aclose()
@@ -558,7 +560,7 @@ class AsyncEventStream:
 
 
 async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:
-    """Run the turn; returns how it ended, also if it was stopped. Raises CancelledError if somebody else cancels its task."""
+    """Run the turn, and return how it ended, also if it was stopped. Raises CancelledError if other code cancels its task."""
     outcome, note = Outcome(TurnEnd()), ""
     timer: asyncio.TimerHandle | None = None
     try:
@@ -575,7 +577,7 @@ async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> Turn
                 outcome = await attempt(run_turn(turn))
     except asyncio.CancelledError as cancelled:
         if channel.reason is None:
-            raise  # not ours: the loop is shutting down
+            raise  # other code has cancelled the task, as asyncio does when the loop shuts down
         note = str(cancelled) if isinstance(cancelled, TurnCancelled) else ""
         _take_back_cancel()
     else:
@@ -608,7 +610,7 @@ def _find_invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
 
 
 async def _let_cancel_come() -> None:
-    """Receive a cancel that has not arrived yet: the turn ended by itself while a stop was on its way."""
+    """Receive a cancellation that has not arrived yet: the turn ended by itself just after it was told to stop."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:

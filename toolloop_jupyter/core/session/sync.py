@@ -16,7 +16,7 @@ class Session:
     def __init__(self, inner: AsyncSession) -> None:
         self._inner, self._run_sync = inner, inner.config.host.run_sync
         self._on_the_turns_loop: RunSync = self._run_sync
-        """Runs a coroutine on the loop on which the last stream's turn runs."""
+        """Runs a coroutine on the event loop of the last stream's turn."""
 
     @property
     def aio(self) -> AsyncSession:
@@ -104,7 +104,7 @@ class EventStream:
         try:
             event: Event | None = self._run_sync(lambda: _anext(self._stream))
         except KeyboardInterrupt:
-            self.cancel()  # also if the interrupt came just after the step had ended
+            self.cancel()  # needed if the interrupt came just after the step had ended
             raise
         if event is None:
             raise StopIteration

@@ -1,4 +1,4 @@
-"""Texts that leave a run: without control characters and keys, within bounds, with times if wanted; writing one to a file."""
+"""Prepare texts that leave a run: no control characters, no API keys, within bounds, with times if wanted. Write files."""
 
 from .bounds import (
     DEEPEST,

@@ -1,6 +1,6 @@
-"""Upper bounds for data from a model, a server or a file, so that no step which reads it blocks the event loop.
+"""Upper bounds for data from a model, a server or a file, so that reading the data does not block the event loop.
 
-Each bound is far above what a working model sends. The error tells the sender which bound it is.
+Each bound is far above what a working model sends. The error names the bound for the sender.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 MOST_CALLS = 1_000
-"""Tool calls in one answer. More come from a model or a server that repeats itself."""
+"""The most tool calls in one answer. Only a model or a server that repeats itself sends more."""
 LONGEST_ARGUMENTS = 1_000_000
-"""Characters of one call's arguments: more than the longest answers of today's models."""
+"""The most characters of one tool call's arguments. The longest answers of today's models have fewer."""
 MOST_VALUES = 10_000
-"""Keys, items and values in one call's arguments. Handling so many blocks the loop for less than 50 ms (measured: 35)."""
+"""The most JSON values in one tool call's arguments. So many block the loop for less than 50 ms (measured: 35)."""
 DEEPEST = 100
-"""Levels of nesting. Pydantic's serialiser stops at 255, Python's recursion soon after."""
+"""The most levels of nesting. Pydantic's serialiser stops at 255 levels, Python's recursion soon after."""
 LONGEST_ID = 50_000
-"""Characters of a call's id. Gemini's come from LiteLLM with a thought signature behind them, of some thousands."""
+"""The most characters of a tool call's id. LiteLLM appends a thought signature of some thousand characters to Gemini's ids."""
 LONGEST_NAME = 1_000
-"""Characters that are kept of a tool's name that comes in pieces; 64 of them are sent back."""
+"""The most characters that are kept of a tool's name, which may come in pieces. Of these, 64 are sent back."""
 
 
 class TooManyCalls(Exception):
@@ -29,7 +29,7 @@ class TooManyCalls(Exception):
 
 
 def is_deeper(value: object, levels: int = DEEPEST) -> bool:
-    """Whether JSON data is nested deeper than `levels`, or contains itself. Goes level by level, without recursion."""
+    """Return whether JSON data is nested deeper than `levels`, or contains itself. Goes level by level, without recursion."""
     level = [value]
     for _ in range(levels + 1):
         holders = {id(one): one for one in level if isinstance(one, (Mapping, list, tuple))}  # each once
@@ -42,7 +42,7 @@ def is_deeper(value: object, levels: int = DEEPEST) -> bool:
 
 
 def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
-    """`a, b and 3 more`: the first of the texts, and how many more there are."""
+    """Write the first of the texts, and how many more there are: `a, b and 3 more`."""
     listed = list(texts)
     more = len(listed) - most
     return between.join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Write a text to a file beside its place, then rename that: a full disk or an interrupt leaves the old file as it was."""
+"""Write a text to a temporary file and rename that file. So a full disk or an interrupt leaves the old file as it was."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""API keys: which options, headers and variables hold one, and how keys are taken out of every text that leaves.
+"""Keys are API keys, passwords and tokens. Find the options, headers and variables that hold one, and hide keys in texts.
 
 A key comes back where nobody expects it: a provider's error repeats it, a tool prints it, a model says it. So each key
 that a run of this process is given is remembered (`remember`), and every text that is shown, recorded, saved or exported
-goes through `hide`. `hide` finds a key unchanged, and as JSON, addresses and HTML escape it. `hide` finds the part of a base64
-text that depends on the key alone. And `hide` finds the beginning of a key whose rest is cut off. The texts that the model and
+goes through `hide`. `hide` finds a key as it is, and escaped for JSON, web addresses or HTML. In a base64 text, it finds the
+part that depends on the key alone. It also finds the beginning of a key whose end is cut off. The texts that the model and
 the tools get are never changed.
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 HIDDEN = "[key]"
 SHORTEST = 8
-"""Characters. A shorter key cannot be told from ordinary words (a local server's is "EMPTY" or "ollama")."""
+"""The fewest characters of a key that is hidden. Shorter keys look like words (those of local servers: "EMPTY", "ollama")."""
 
 _NAME = re.compile(
     r"auth(?!ors?(?:$|[-_]))|secret|passw|passphrase|cookie|credential|(?:keys?|token|sig|signature)(?:$|[-_])|headers?$"
@@ -33,7 +33,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
-"""Options whose every value counts as a key, except the well-known headers below: a header of one's own may hold one."""
+"""Options in which every value counts as a key, since any private header may hold one. The well-known headers do not count."""
 _WELL_KNOWN = re.compile(
     r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
     r"|x-litellm-(tags|spend-logs-metadata)",
@@ -45,17 +45,17 @@ _QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 @functools.lru_cache(maxsize=1024)
 def names_key(name: str) -> bool:
-    """Whether an option, a header, a field or a variable of this name holds a key, or headers with one."""
+    """Return whether an option, a header, a field or a variable of this name holds a key, or headers with a key."""
     return name != "prompt_cache_key" and _NAME.search(name) is not None
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Whether an option must not be shown: its name, or a name in its value, is that of a key, or an address has a password."""
+    """Return whether an option must not be shown: it has the name of a key, or such a name or a password in its value."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
 def leave_out_user(text: str) -> str:
-    """The text without the users, passwords and keys in its addresses."""
+    """Return the text without the user names, passwords and keys in its web addresses."""
     shown = _USER.sub("", text)
     return _QUERY.sub(
         lambda found: f"{found[1]}{found[2]}={HIDDEN}" if names_key(found[2]) else found[0], shown
@@ -63,7 +63,7 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Find the keys in an option's value: the value itself, named values inside it, passwords and keys in addresses."""
+    """Find the keys in option `name`: its value, named values inside it, passwords and keys in web addresses."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not (_ALL_WITHIN.search(name) and _WELL_KNOWN.fullmatch(str(key))):
@@ -78,7 +78,7 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 
 
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
-    """Find the keys in a text: in a JSON document, in an address, or the text itself if its name says so (`whole`)."""
+    """Find the keys in a text: in its JSON, in a web address, or the text itself if it has the name of a key (`whole`)."""
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             yield from find_keys("", json.loads(text))
@@ -111,7 +111,7 @@ def find_environment_keys() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
-    """The names of LiteLLM's module that are for keys. It has thousands of names; a new search waits until their number changes."""
+    """Return the names of keys in the module `litellm`. Cached until the number of its names, some thousands, changes."""
     return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 
@@ -132,14 +132,14 @@ _NO_KEY = re.compile(
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
 """Values that are not hidden, because texts have them for other reasons: a word ("not-needed", "production"), a file's path,
-an address without a user, a query or a long part that may itself be a key. A value that merely begins with a slash may be a
+a web address without a user, a query or a long part that may itself be a key. A value that merely begins with a slash may be a
 key: one of 64 base64 texts does."""
 
 
 _OWN = 12
-"""Characters behind the public start of a key that must be there for a key with a cut-off end to be found."""
+"""If the end of a key is cut off, so many characters after its public start must be there, else it is not found."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
-"""How many keys begin: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
+"""The public start of a key, which many keys share: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _TAGS = f"(?:{_TAG.pattern})*"
 """HTML tags that may stand between two characters of a key: highlighted code has each name and number in a tag."""
@@ -148,12 +148,12 @@ _HALF = re.compile(
 )
 """An unfinished escape or tag at the end of a text: the next character of a key may still come."""
 _PLAIN = "[A-Za-z0-9._~-]"
-"""Characters that nothing escapes."""
+"""Characters that are the same in every escaped form."""
 
 
 @functools.lru_cache(maxsize=512)
 def _match_escapes(char: str) -> str:
-    """The pattern for all ways to write a character (or a run of backslashes) of a key: plain, or escaped once or twice."""
+    """Return a pattern for a character (or a run of backslashes) of a key in all forms: plain, or escaped once or twice."""
     if re.fullmatch(_PLAIN, char):
         return re.escape(char)
     code, wide = ord(char[0]), char.encode("utf-16-be", "surrogatepass").hex()
@@ -166,10 +166,10 @@ def _match_escapes(char: str) -> str:
 
 
 class _KeyPattern:
-    """Finds the characters of a key in a text, each plain or escaped. The time it takes is in proportion to the text."""
+    """Finds a key in a text; each of its characters may be escaped. The time for it is in proportion to the text's length."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """With `least`, a key with a cut-off end is found, too, if that many of its characters are there; with 0, a whole key."""
+        """A key whose end is cut off is found if its first `least` characters are there. With 0, only whole keys are found."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)
@@ -180,7 +180,7 @@ class _KeyPattern:
         """Characters that every text with the key has: a text without them is not searched."""
 
     def _follow(self, text: str, at: int) -> tuple[int, int]:
-        """(how many of the key's characters stand in `text` from `at` on, where they end)."""
+        """Return (how many of the key's characters stand in `text` from index `at` on, the index of their end)."""
         for count, step in enumerate(self._steps):
             if (match := step.match(text, at)) is None:
                 return count, at
@@ -188,7 +188,7 @@ class _KeyPattern:
         return len(self._steps), at
 
     def take_out(self, text: str) -> str:
-        """The text without the key. HTML tags inside the key stay, so that the HTML stays valid."""
+        """Return the text with HIDDEN in the place of the key. HTML tags inside the key stay, so that the HTML stays valid."""
         parts, done, at = [], 0, 0
         while head := self._head.search(text, at):
             count, end = self._follow(text, head.start())
@@ -199,7 +199,7 @@ class _KeyPattern:
         return "".join([*parts, text[done:]])
 
     def find_unfinished(self, text: str) -> int:
-        """Where the key begins that the end of `text` may cut off; the text's length if there is none."""
+        """Return where a key begins that the end of `text` may cut off; the text's length if no key does."""
         at = max(0, len(text) - 24 * len(self._steps))  # few escaped keys are longer; this bounds the work
         while start := self._first.search(text, at):
             count, end = self._follow(text, start.start())
@@ -211,14 +211,14 @@ class _KeyPattern:
 
 @functools.lru_cache(maxsize=256)
 def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
-    """The patterns of a key: of the key itself, and of the part of a base64 text that depends on the key alone."""
+    """Return the patterns for a key: for the key itself, and for the part of a base64 text that depends on the key alone."""
     if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
     start = _PUBLIC_START.match(key)
     whole = "://" in key or re.search(r"\s", key) is not None
     found = [_KeyPattern(key, 0 if whole else (start.end() if start else 0) + _OWN)]
     raw = key.encode("utf-8", "surrogatepass")
-    for before in range(3):  # "user:" may stand before it
+    for before in range(3):  # "user:" may stand before the key
         text = base64.b64encode(bytes(before) + raw).decode()
         own = text[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
         found += map(_KeyPattern, dict.fromkeys((own, own.replace("+", "-").replace("/", "_"))))
@@ -226,7 +226,7 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
 
 
 def hide(text: str, also: Iterable[str] = ()) -> str:
-    """`text` without the keys of this process's runs (and those of `also`). Cheap where there is none."""
+    """Return `text` without the keys that runs of this process were given, and those of `also`. Fast if it has none."""
     bare = _TAG.sub("", text) if "<" in text else ""
     for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
         for pattern in _make_patterns(key):
@@ -248,7 +248,7 @@ def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
 
 
 def hide_in(value: Any) -> Any:
-    """A copy of plain data, without the keys in its texts."""
+    """Return a copy of plain data, without the keys in its texts."""
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, Mapping):
@@ -257,14 +257,14 @@ def hide_in(value: Any) -> Any:
 
 
 def hide_in_repr(made: type[T]) -> type[T]:
-    """Let the repr of a class's objects leave the keys out: a decorator above `@dataclass`."""
+    """Hide keys in the `repr` of a class's objects. A decorator, to be written above `@dataclass`."""
     own = vars(made)["__repr__"]
     made.__repr__ = lambda self: hide(own(self))  # type: ignore[method-assign]
     return made
 
 
 class KeyFilter:
-    """Hides keys in a text that is printed piece by piece. An end that may be the beginning of a key waits for the next piece."""
+    """Hides keys in a text that is printed piece by piece. An end that may begin a key is held back until the next piece."""
 
     def __init__(self) -> None:
         self._waiting = ""
@@ -278,6 +278,6 @@ class KeyFilter:
         return hide(text[:cut])
 
     def end(self) -> str:
-        """Returns the text that still waits: no more pieces come."""
+        """Return the text that was held back; no more pieces come."""
         text, self._waiting = self._waiting, ""
         return hide(text)

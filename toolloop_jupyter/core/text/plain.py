@@ -1,7 +1,7 @@
-"""Make foreign text plain: for terminals, diffs, error lines and requests, and for names that providers take.
+"""Make text from outside plain, for terminals, diffs, error messages and requests; make names that providers take.
 
-Control sequences, and characters that hide or reorder others, are removed. The halves of a surrogate pair are joined. Of a
-line that was rewritten (a progress bar), the last state is kept.
+Control sequences are removed, and so are characters that hide or reorder others. The halves of a surrogate pair are joined.
+Of a line that was rewritten (a progress bar), only the last state stays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONE_HALF = re.compile("(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![
 _MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
 """Sequences that move the cursor (backspace, ANSI) or erase text: they are removed, not carried out."""
 WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
-"""A tool's name that OpenAI, Anthropic and Bedrock take. Gemini also wants a letter or an underscore first."""
+"""A tool's name that providers take: OpenAI, Anthropic, Bedrock, and Gemini, which wants a letter or an underscore first."""
 
 
 def remove_ansi(text: str) -> str:
@@ -48,7 +48,7 @@ def plain(text: str) -> str:
 
 
 def join_surrogates(text: str) -> str:
-    """`text` with each pair of surrogate halves joined to its character; a half that is alone becomes "�".
+    """Return `text` with each pair of surrogate halves joined to its character. A half that is alone becomes "�".
 
     A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
     cannot be encoded: it would break the notebook's messages and every later request.
@@ -65,7 +65,7 @@ def join_surrogates(text: str) -> str:
 
 
 def join_surrogates_in(value: Any) -> Any:
-    """A copy of JSON data, with `join_surrogates` applied to all its texts and keys."""
+    """Return a copy of JSON data, with `join_surrogates` applied to all its texts and names."""
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """(text, half): `half` is the first half of a surrogate pair at the end of a delta, whose second half is still to come."""
+    """Return (text, half): `half` is half of a surrogate pair at the end; its second half comes in the next delta."""
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half
 
@@ -93,7 +93,7 @@ def settle_lines(text: str) -> str:
 
 
 def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
-    """Make a name that providers take: `größe` -> `grosse`, `fs.read` -> `fs_read`. A long, empty or taken one gets a hash."""
+    """Make a name that providers take: `größe` -> `grosse`. A name that is too long, empty or in `taken` gets a hash."""
     if name not in taken and WIRE_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))

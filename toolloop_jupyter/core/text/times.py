@@ -1,4 +1,4 @@
-"""Durations and times of day in the record. Without them, the same run leaves the same file each time."""
+"""Durations and times of day in the transcript of a run. Without them, the same run gives the same file each time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class _Setting:
 
 
 def keep_times(*, keep: bool) -> None:
-    """Write times into records from now on, or leave them out."""
+    """Set whether transcripts have times from now on."""
     _Setting.keeps = keep
 
 
 def are_times_kept() -> bool:
-    """Whether records have times: unless the setting or the environment variable TOOLLOOP_TIMES says no."""
+    """Return whether transcripts have times. The setting or the environment variable TOOLLOOP_TIMES can turn them off."""
     return _Setting.keeps and os.environ.get("TOOLLOOP_TIMES", "").strip().lower() not in _OFF
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there. `whole`: "5 s", for a clock that runs."""
+    """Write a duration: "0.31 s" below ten seconds, else "0:21" or "1:02:03". `whole` gives "5 s", for a clock that runs."""
     if seconds < 10:
         return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
     minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
@@ -34,10 +34,10 @@ def duration(seconds: float, *, whole: bool = False) -> str:
 
 
 def tell_duration(seconds: float) -> str:
-    """How long something took, for the record; "" where times are left out."""
+    """Write how long something took, for a transcript; "" if times are left out."""
     return duration(seconds) if are_times_kept() else ""
 
 
 def tell_clock(at: float) -> str:
-    """Local time of day of a moment in seconds since the epoch, for the record; "" where times are left out."""
+    """Write the local time of day at `at` (seconds since the epoch), for a transcript; "" if times are left out."""
     return time.strftime("%H:%M:%S", time.localtime(at)) if are_times_kept() else ""

@@ -1,7 +1,7 @@
-"""The arguments as a model sent them -> the typed values that the function gets, or one message with all faults.
+"""Turn the arguments that a model sent into the typed values that the function gets, or into one message with all faults.
 
-Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature. The time
-for each step is in proportion to the size of the arguments, and `core/text` has a bound for that size.
+This takes two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the
+signature. The time for each step is in proportion to the size of the arguments, and `core/text` has a bound for that size.
 
 A fault is corrected only if the arguments can have no other meaning: an empty text for no arguments, JSON sent as a JSON
 string (inside the arguments only where the declared type takes no text), "500" for an int, "false" for a bool, "null" where
@@ -48,12 +48,12 @@ _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send le
 
 
 class Argument(NamedTuple):
-    """One argument of one call: its value, and the JSON that a person sees of it."""
+    """One argument of one tool call: its value, and the JSON that a person sees of this value."""
 
     parameter: Parameter
     value: object
     passed: bool
-    """Whether the function gets this value; if not, its own default applies."""
+    """True if the function is called with this value. If False, the function's own default applies."""
     sent: object
     """The JSON that the model sent for it, or MISSING."""
     shown: object
@@ -61,18 +61,18 @@ class Argument(NamedTuple):
 
     @property
     def has_changed(self) -> bool:
-        """Whether the value has changed since it was shown: a validator may return an object that other code can change."""
+        """True if the value has changed since it was shown: a validator may return an object that other code can change."""
         if self.shown is MISSING or is_plain(self.value):
             return False
         return not is_same_json(preview(self.value, self.sent), self.shown)
 
 
 ArgumentsByKey: TypeAlias = Mapping[str, Argument]
-"""A call's arguments by their names in the schema."""
+"""The arguments of a tool call, by their names in the schema."""
 
 
 def list_shown(arguments: ArgumentsByKey) -> JsonObject:
-    """The arguments that a person sees of a call: JSON by the schema's names, with the defaults that apply."""
+    """Return the arguments of a call that a person sees: JSON by the schema's names, with the defaults that apply."""
     return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
@@ -86,12 +86,12 @@ class ArgumentReader(Protocol):
         """Validate a person's edit of `arguments`; returns `arguments` itself if nothing was changed. Raises InvalidArguments."""
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
-        """(by position, by name) as the function takes them."""
+        """Return the arguments as the function takes them: (the positional ones, the ones by name)."""
 
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """Reads the arguments of a tool that takes JSON, not typed values: all arguments as one mapping."""
+    """Reads the arguments of a tool that takes JSON instead of typed values. All arguments are one mapping."""
 
     tool: str
 
@@ -101,7 +101,7 @@ class JsonArguments:
         return {key: self._make(key, value) for key, value in given.items()}
 
     def check(self, given: JsonObject) -> JsonObject:
-        """The accepted arguments. Raises InvalidArguments."""
+        """Return the accepted arguments: here, all. A subclass may raise InvalidArguments."""
         return given
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
@@ -111,7 +111,7 @@ class JsonArguments:
         return self.read(dict(edited))
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """All arguments as one mapping, since a name may be any text."""
+        """Return all arguments as one positional mapping, since a name may be any text."""
         return ({key: one.value for key, one in arguments.items()},), {}
 
     def _make(self, key: str, value: object) -> Argument:
@@ -126,20 +126,20 @@ class Arguments:
     tool: str
     parameters: Sequence[Parameter]
     adapter: TypeAdapter[JsonObject]
-    """Makes values by Python names of JSON by the schema's names."""
+    """Takes JSON by the schema's names; gives typed values by the function's own names."""
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """Typed values from the arguments as the model sent them: text, None or a mapping.
+        """Return typed values for `raw`, the arguments as the model sent them: text, None or a mapping.
 
         Raises InvalidArguments.
         """
         return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The arguments after a person's edit. One that the person left alone keeps its value; the others are validated anew.
+        """Return the arguments after a person's edit. Unedited arguments keep their values; the others are validated again.
 
-        Returns `arguments` itself if nothing was changed. Raises InvalidArguments, also for an edit whose effect differs
-        from what it shows.
+        Returns `arguments` itself if nothing was changed. Raises InvalidArguments, also if the effect of the edit would be
+        another one than the edit shows.
         """
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
@@ -162,7 +162,7 @@ class Arguments:
         return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
-        """(by position, by name) as the function takes them."""
+        """Return the arguments as the function takes them: (the positional ones, the ones by name)."""
         args: list[object] = []
         kwargs: dict[str, object] = {}
         for one in arguments.values():
@@ -176,7 +176,7 @@ class Arguments:
         return InvalidArguments(f"{problem}; {self.tool} was not run")
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
-        """Make the arguments of a call from its JSON, whose keys are the schema's names or the parameters' own."""
+        """Make the arguments of a call from JSON by the schema's names or by the names that the person wrote (`own_key`)."""
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
@@ -194,7 +194,7 @@ class Arguments:
         return made
 
     def _validate(self, given: JsonObject) -> JsonObject:
-        """The values by Python names. Decodes texts in `given` that are JSON."""
+        """Return the values by the function's own names. JSON texts in `given` may be decoded, in place (`_decode_texts`)."""
         values = self._check(given)
         if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
             values = self._check(given)
@@ -217,14 +217,14 @@ class Arguments:
 
 
 def _take_default(parameter: Parameter) -> Argument:
-    """The default for one call: a copy of it, if a call could change it for later calls."""
+    """Return the default of a parameter for one call. It is a copy if the call could change it for later calls."""
     value, passed = parameter.default, False
     if is_plain(value):
         return Argument(parameter, value, passed, MISSING, value)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     else:
-        copied = attempt_call(_copy_default, value)  # it may hold a lock, a file, a connection
+        copied = attempt_call(_copy_default, value)  # copying fails for a lock, a file, a connection in it
         if not isinstance(copied, Raised) and copied is not value:
             value, passed = copied, True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
@@ -232,7 +232,7 @@ def _take_default(parameter: Parameter) -> Argument:
 
 
 def _copy_default(value: object) -> object:
-    """A copy of a default that a call could change; other values as they are."""
+    """Return a copy of a default that a call could change; any other value itself."""
     changes = isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(
         value, "__dataclass_fields__"
     )
@@ -240,7 +240,7 @@ def _copy_default(value: object) -> object:
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
-    """Decode, in place, the texts that stand in the place of a list or an object and are JSON for one; whether there were any."""
+    """Decode, in place, each JSON text that stands where a list or an object must be. Return whether there was one."""
     changed, count = False, itertools.count()
     tried: set[tuple[int, int | str]] = set()
     for problem in problems:
@@ -254,7 +254,7 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
         for holder, key in find_steps(given, problem["loc"])[-1:]:
             if holder[key] != text or (id(holder), key) in tried:
                 continue
-            tried.add((id(holder), key))  # once, also where each member of a union has refused it
+            tried.add((id(holder), key))  # only once: each member of a union may have refused it
             with contextlib.suppress(InvalidArguments):
                 holder[key] = parse_part(text, count)
                 changed = True
@@ -265,7 +265,7 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
 
 
 class SentArguments:
-    """A call's arguments as the model sent them, parsed once; whoever needs them gets a copy by `parse_arguments`."""
+    """The arguments of a call as the model sent them. They are parsed once; `parse_arguments` gives copies."""
 
     def __init__(self, raw: object) -> None:
         self.raw = raw
@@ -274,24 +274,24 @@ class SentArguments:
         self.problem = ""
         """Why `raw` is no JSON object; "" if it is one."""
         self.is_strict = False
-        """Whether `raw` is a JSON object as text that every reader of JSON takes."""
+        """True if `raw` is a JSON object as text that every JSON parser accepts."""
         try:
             self.parsed, self.is_strict = _decode(raw)
         except InvalidArguments as error:
             self.problem = str(error)
 
     def stored(self) -> object:
-        """The arguments for the conversation: `raw` if it is strict, else the JSON of the object that was read from it, or {}."""
+        """Return the arguments for the conversation: `raw` if it is strict, else the JSON of what was read from it."""
         return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:
-    """The JSON object that a model sent as a call's arguments; a private copy of it when it came as a mapping.
+    """Return the JSON object that a model sent as the arguments of a call. It is a copy that nobody shares.
 
-    None, blank text, `null` and `""` are no arguments: {}. An object sent as a JSON string is taken out of it.
-    Duplicate keys, trailing text, NaN, numbers too large and broken Unicode raise InvalidArguments: two readings
-    are possible, or none. So do too many characters or values. A SentArguments is copied, and not parsed again. With
-    `tool`, the error says that this one was not run.
+    None, blank text, `null` and `""` mean no arguments, {}. An object inside a JSON string is taken out of the string.
+    Raises InvalidArguments for repeated names, text after the object, NaN, numbers too large and broken Unicode, since they
+    have two meanings or none, and for too many characters or values. A SentArguments is copied, not parsed again. With
+    `tool`, the error says that the tool of this name was not run.
     """
     sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
     if sent.problem:
@@ -301,7 +301,7 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
 
 
 def parse_part(text: str, count: Iterator[int]) -> object:
-    """Read a JSON text inside the arguments, by the same rules. `count` counts the values of all such texts.
+    """Read a JSON text inside the arguments by the rules of `parse_arguments`. `count` counts the values of all such texts.
 
     Raises InvalidArguments.
     """
@@ -309,7 +309,7 @@ def parse_part(text: str, count: Iterator[int]) -> object:
 
 
 def _decode(raw: object) -> tuple[JsonObject, bool]:
-    """(the object that was sent, whether `raw` itself is strict JSON for it: text that every reader of JSON takes)."""
+    """Return (the object that was sent, whether `raw` is its strict JSON, which every JSON parser accepts)."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
@@ -326,7 +326,7 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
         except InvalidArguments:
             if value is raw or isinstance(raw, (bytes, bytearray)):
                 raise
-            break  # a JSON string that holds no JSON in turn: it is just a string
+            break  # a JSON string without JSON inside is just a string
     made = _copy(value, (), itertools.count()) if isinstance(value, (dict, Mapping)) else value
     if isinstance(made, dict):
         return made, is_strict
@@ -339,10 +339,10 @@ _BEFORE_VALUES = ",[{"
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """(the value of the JSON text, whether the text is strict JSON). A line break inside a string is allowed: many models
-    send it.
+    """Return (the value of a JSON text, whether the text is strict JSON). A raw line break in a string is accepted, since
+    many models send one.
     """
-    # There are more values than commas, and than brackets, outside of strings: too many are noticed before they are built.
+    # There are more values than commas, and than brackets, outside of strings. So too many are noticed before they are made.
     if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
@@ -385,7 +385,7 @@ _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
 def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> object:
-    """A copy of JSON data, checked: no other call and no caller can change it later. `count` counts its values."""
+    """Check JSON data and return a copy, which no other code can change later. `count` counts the values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:

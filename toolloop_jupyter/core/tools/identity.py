@@ -1,16 +1,17 @@
-"""The version of a function at one moment, and its source. A version tells later whether the function is still the one that
-a person saw and allowed.
+"""The version of a function at one moment, and its source. Later, the version shows whether the function is still the same
+that a person saw and allowed.
 
 A version lists the parts of a function:
 
 - the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
-- of each layer: the code, the defaults, a partial's arguments and the values in its closure. Functions among these are listed
-  in the same way, and plain values, lists, dicts, sets and tuples with all that they contain;
+- of each layer: the code, the defaults, a partial's arguments and the values in its closure. For functions among these, the
+  same parts are listed; for plain values, lists, dicts, sets and tuples, all that they contain;
 - of an object that is called, or whose method is called: its identity, and the functions in its attributes.
 
-A version is *fixed* when this is all. A DataFrame, a model or a connection in a closure, a default or a partial can change
-unnoticed: the version has only its identity, and an approval then holds for one call. Things that a function looks up while it
-runs (globals, modules, attributes of classes and objects) are not part of its version.
+A version is *fixed* if none of these parts can change unnoticed. But of a DataFrame, a model or a connection in a closure, a
+default or a partial, the version has only the identity. The content can change unnoticed, and so an approval holds for one
+call only. What a function looks up while it runs (globals, modules, attributes of classes and objects) is not part of its
+version.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from ..execution import Raised, attempt_call
 from .signature import Function, list_layers
 
 MOST = 1_000
-"""Most parts of a version that are compared. A version with more is not fixed."""
+"""The most parts of a version that are compared. A version with more parts is not fixed."""
 _UNSEEN = object()
-"""Follows a part that can change while its identity stays the same."""
+"""Stands in the list of parts behind each part that can change without a new identity."""
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
@@ -57,23 +58,23 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 @dataclass(frozen=True)
 class Version:
-    """A function's parts, to be compared by identity, or by value where they are plain."""
+    """The parts of a function. They are compared by identity, and plain values by value."""
 
     parts: tuple[object, ...]
 
     @classmethod
     def of(cls, function: Function) -> Version:
-        """The function's present version. Never raises: if its parts cannot be read, the version equals no other."""
+        """Return the function's present version. Never raises: if the parts cannot be read, the version equals no other."""
         parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
         return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 
     @property
     def fixed(self) -> bool:
-        """Whether all of it is compared, so that an approval may hold for later calls."""
+        """True if no part can change unnoticed, so that an approval may hold for later calls."""
         return len(self.parts) < MOST and not any(part is _UNSEEN for part in self.parts)
 
     def is_still(self, now: Version) -> bool:
-        """Whether `now`, a later version of the same function, has the same parts."""
+        """Return whether `now`, a later version of the function, has the same parts as this one."""
         return len(self.parts) == len(now.parts) and all(
             one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
             for one, other in zip(self.parts, now.parts, strict=True)
@@ -81,9 +82,9 @@ class Version:
 
 
 def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
-    """The parts of a function, in the order in which they are found. `seen` are the objects whose parts are listed."""
+    """Yield the parts of a function. `seen` has the ids of the objects whose parts are listed already."""
     for layer in list_layers(function):
-        if inspect.ismethod(layer):  # another object at each look
+        if inspect.ismethod(layer):  # each access makes a new object
             yield from _list_object(layer.__self__, seen)
             continue
         yield layer
@@ -95,7 +96,7 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
         elif inspect.isfunction(layer):
             yield from _list_held((layer.__code__, layer.__defaults__, layer.__kwdefaults__), seen)
             for cell in layer.__closure__ or ():
-                held = attempt_call(getattr, cell, "cell_contents")  # may be empty yet
+                held = attempt_call(getattr, cell, "cell_contents")  # a cell may still be empty
                 yield from _list_held(_UNSEEN if isinstance(held, Raised) else held, seen)
         elif isinstance(layer, types.BuiltinFunctionType):
             yield from _list_held(layer.__self__, seen)
@@ -104,7 +105,7 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
 
 
 def _list_held(value: object, seen: set[int]) -> Iterator[object]:
-    """The parts of a value in a closure, a default or a partial."""
+    """Yield the parts of a value in a closure, a default or a partial."""
     kind = type(value)
     if kind in _UNCHANGING or isinstance(value, type):
         yield value
@@ -131,7 +132,7 @@ def _list_held(value: object, seen: set[int]) -> Iterator[object]:
 
 
 def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
-    """The object itself, and the functions in its attributes."""
+    """Yield the object itself, and the parts of the functions in its attributes."""
     yield owner
     for name, value in list(getattr(owner, "__dict__", {}).items()):
         if isinstance(value, _ROUTINES):
@@ -140,10 +141,10 @@ def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
 
 
 def read_source(function: Function) -> str:
-    """The source of a function and of the functions it wraps, in the order in which they run; "" where there is none.
+    """Return the source of a function and of the functions inside it, from the outside in; "" if there is none.
 
-    If the text that Python finds is not the code that runs (a module's file was edited after the import), a comment says so
-    in the place of the source.
+    The text that Python finds may not be the code that runs: a module's file may have been edited after the import. Then a
+    comment that says so takes the place of the source.
     """
     # A partial, a method or a callable object has no code of its own: it leads to the next layer.
     layers = [
@@ -167,11 +168,11 @@ def _get_code_name(code: object) -> str:
 
 
 def _read_layer(code: object) -> str:
-    """The source of a layer's code; "" where there is none."""
+    """Return the source of a layer's code; "" if there is none."""
     if not isinstance(code, types.CodeType):
         return ""
-    # For the code object: for a function, `inspect` would give the source of the function that it wraps. It may raise anything
-    # on a changed file.
+    # `inspect` gets the code object: for the function, it would give the source of the wrapped function. It may raise any
+    # error if the file has changed.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
@@ -190,11 +191,11 @@ _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.al
 
 @functools.lru_cache(maxsize=8)
 def _compile_all(text: str, filename: str, futures: int) -> frozenset[types.CodeType]:
-    """All code of a file, or of a notebook's cell."""
+    """Compile a file, or a notebook's cell, and return all code objects in it."""
     flags = futures | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were said when the code was compiled to be run
+        warnings.simplefilter("ignore")  # Python showed them when the code was compiled to be run
         codes = [compile(text, filename, "exec", flags, dont_inherit=True)]
-    for code in codes:  # grows
+    for code in codes:  # the list grows meanwhile
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return frozenset(codes)

@@ -1,4 +1,4 @@
-"""Pydantic's errors -> one message that tells a model which argument is wrong, what is expected and what it sent."""
+"""Turn pydantic's errors into one message for the model: which argument is wrong, what is expected, what was sent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..execution import Raised, attempt_call, shorten_repr
 
 
 class InvalidArguments(ValueError):
-    """Arguments that the function cannot be called with. `str()` is the short message for the model."""
+    """The function cannot be called with these arguments. `str(error)` is the short message for the model."""
 
 
 JsonContainer: TypeAlias = Any
 """A list or a dict of JSON data, whose parts are read or replaced by index or key."""
-_SHOWN = 80  # characters of an input that are repeated to the model
-_MOST = 10  # problems in one message
-_MOST_TEXTS = 50  # of one place: what each member of a union expects
-_LINE = 500  # characters of one problem: a made-up name or a list of choices may be of any length
+_SHOWN = 80  # the most characters of an input that are repeated to the model
+_MOST = 10  # the most problems in one message
+_MOST_TEXTS = 50  # the most texts for one place; each member of a union may add one
+_LINE = 500  # the most characters for one problem: an invented name or a list of choices may be of any length
 _KEY_MARK = "[key]"
 """Pydantic's own mark at the end of a location: the error is in a key of a dict."""
 
@@ -54,11 +54,11 @@ _EXPECTED = {
     }.items()
     for kind in kinds.split()
 }
-"""Pydantic's kind of error -> what is expected."""
+"""Pydantic's type of error -> what is expected."""
 WANTS_CONTAINER = frozenset(
     kind for kind, expected in _EXPECTED.items() if expected in ("an array", "an object")
 )
-"""Pydantic's kinds of error for a text in the place of a list or an object. No type that takes text raises them."""
+"""Pydantic's types of error if a text stands where a list or an object must be. No annotation that takes text gives them."""
 _MISSING = (
     "missing",
     "missing_argument",
@@ -71,7 +71,7 @@ _JSON_KINDS = {bool: "boolean", str: "string", int: "number", float: "number"}
 def explain_problems(
     tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], known: Sequence[str]
 ) -> str:
-    """The message for the model: a line for each wrong argument.
+    """Return the message for the model, with a line for each wrong argument.
 
     `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
     """
@@ -94,7 +94,7 @@ def explain_problems(
 
 
 def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
-    """The containers and keys on the way to a pydantic location. Its parts that name a member of a union are skipped."""
+    """Return each (container, key) on the way to a pydantic location. Its parts for members of a union are skipped."""
     steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
         is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
@@ -105,7 +105,7 @@ def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tupl
 
 
 def write_path(keys: Sequence[int | str]) -> str:
-    """`items[0].name`; "arguments" for the whole."""
+    """Write keys as a path such as `items[0].name`; "arguments" if there are none."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LINE]}" for key in keys)
     return text.removeprefix(".") or "arguments"
 
@@ -113,7 +113,7 @@ def write_path(keys: Sequence[int | str]) -> str:
 def _explain_place(
     problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
 ) -> str:
-    """The fault at one place: what is expected there (of a union, by each member), and what was sent."""
+    """Say what is expected at one place (for a union, what each member expects), and what was sent."""
     texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
     if all(text.startswith("expected ") for text in texts):
         told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
@@ -145,12 +145,12 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
 
 
 def name_json_kind(value: object) -> str:
-    """JSON's name for the type of a value."""
+    """Return JSON's name for the type of a value."""
     return _JSON_KINDS.get(type(value)) or type(value).__name__
 
 
 def shorten_json(value: object) -> str:
-    """The value as JSON, at most `_SHOWN` characters."""
+    """Write the value as JSON, cut to `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
     written = attempt_call(_write_beginning, value)

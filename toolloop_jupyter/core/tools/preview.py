@@ -1,7 +1,7 @@
-"""A validated value as JSON that tells all of it, and the check of a person's edit: the function gets what the person saw.
+"""Show a validated value as complete JSON, and check a person's edit of it. So the function gets what the person saw.
 
-A class may show itself in any way. It may leave fields out (`Field(exclude=True)`), shorten a value in a serialiser, or say
-something else in its `__repr__`; an iterator is used up by reading it. So no code of a class is called:
+The code of a class may show a value incompletely: it may leave fields out (`Field(exclude=True)`), shorten a value in a
+serialiser, or say something else in its `__repr__`. An iterator is used up when it is read. So no code of a class is called:
 
 - plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown by its content, which is complete;
 - a model or a dataclass is shown field by field, under the names that a model sends, together with everything that was sent
@@ -9,7 +9,7 @@ something else in its `__repr__`; an iterator is used up by reading it. So no co
 - an object of any other class, or one that a validator has made of something else, is shown as the JSON that was sent for it;
 - a secret is shown as "hidden", with its length, so that a person knows that something is there.
 
-Not shown: what a class's own code keeps beside its fields, or takes from elsewhere.
+What a class's own code keeps beside its fields, or takes from elsewhere, is not shown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""Stands for the JSON that was sent for a part, if that is unknown since a validator has built something else from the whole."""
+"""Stands for the unknown JSON of a part of a value: a validator has made something else of the whole value."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
@@ -42,7 +42,7 @@ _LISTS = frozenset({list, tuple, collections.deque})
 _SETS = frozenset({set, frozenset})
 _DICTS = frozenset({dict, collections.OrderedDict, collections.Counter, collections.defaultdict})
 _NOTE = re.compile(r"hidden, [\d,]+ characters?")
-"""The note that is shown in the place of a secret."""
+"""The note that is shown instead of a secret."""
 
 
 class _Unclear(Exception):
@@ -50,9 +50,9 @@ class _Unclear(Exception):
 
 
 def preview(value: object, sent: object = MISSING) -> object:
-    """A value as JSON to show and to keep, by its content and by the JSON that was sent for it.
+    """Return a value as JSON to show and to keep, made from its content and from `sent`, the JSON that was sent for it.
 
-    Runs no code of the value's class; never raises.
+    Never raises. Runs no code of the value's class, except for a default, for which nothing was sent.
     """
     if type(value) in _PLAIN:
         return value
@@ -63,12 +63,12 @@ def preview(value: object, sent: object = MISSING) -> object:
 
 
 def is_plain(value: object) -> bool:
-    """Whether the value cannot change."""
+    """Return whether the value is of a plain type, so that it cannot change."""
     return type(value) in _PLAIN
 
 
 def snapshot(value: object) -> object:
-    """A value as the JSON data that its class serialises to, or its `repr`. Never raises."""
+    """Return a value as the JSON data that its class serialises to, or as its `repr`. Never raises."""
     if hasattr(type(value), "__next__"):
         return f"<{type(value).__name__}>"  # it would be used up
     made = attempt_call(_make_json, value)
@@ -104,7 +104,7 @@ def _look_inside(value: object, kind: type, sent: object) -> object:
         return f"hidden, {size:,} character{'' if size == 1 else 's'}"
     is_iterator = hasattr(kind, "__next__")
     if not is_iterator and (kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES):
-        return make_strict_json(_make_json(value))  # which is all there is to it
+        return make_strict_json(_make_json(value))  # shows all of such a value
     if kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         return _look_at_items([*value], sent, ordered=kind not in _SETS)  # type: ignore[misc]
     if kind in _DICTS:
@@ -139,9 +139,9 @@ def _look_at_entries(value: Mapping[object, object], sent: object) -> object:
 
 
 def _look_at_fields(value: object, sent: object) -> object:
-    """An object with fields: the fields by the names that a model sends, and all else that was sent."""
+    """Show an object with fields: the fields by the names that a model sends, and all else that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
-        raise _Unclear  # made of a text or a list: its fields may not be all that it keeps of that
+        raise _Unclear  # made from a text or a list: its fields may not show all that it keeps
     given: JsonObject = {} if sent is MISSING else sent
     shown = dict(given)
     for name, info in _list_fields(value):
@@ -154,7 +154,7 @@ def _look_at_fields(value: object, sent: object) -> object:
 
 
 def _list_fields(value: object) -> Iterator[tuple[str, object]]:
-    """(name, pydantic's or dataclasses' field, or None) of each field of a model or a dataclass, then of a model's extra ones."""
+    """Yield (name, field) for each field of a model or a dataclass, then (name, None) for each extra value of a model."""
     if isinstance(value, BaseModel):
         yield from type(value).model_fields.items()
         yield from ((name, None) for name in value.__pydantic_extra__ or ())
@@ -164,7 +164,7 @@ def _list_fields(value: object) -> Iterator[tuple[str, object]]:
 
 
 def holds_note(value: object) -> bool:
-    """Whether JSON data contains, at any depth, the note that stands in the place of a secret."""
+    """Return whether JSON data contains, at any depth, the note that is shown instead of a secret."""
     if isinstance(value, str):
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -172,13 +172,14 @@ def holds_note(value: object) -> bool:
 
 
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
-    """Raise InvalidArguments if validation gave an edit an effect that the person cannot see in it.
+    """Raise InvalidArguments if an edit would have an effect that the person does not see in it.
 
-    A part that they left alone must stay as it was shown. A part that they changed may be read as another value (`"2"` as 2).
-    But if a changed field of an object keeps its old value, the object does not read it under this name: that is an error.
+    `shown` is what the person saw, `edited` is the edit, `made` is the edit after validation. An unedited part must be as it
+    was shown. An edited part may be read as another value (`"2"` as 2). But an edited field of an object must not keep its
+    old value: then the object does not read the field by this name.
     """
     if shown is MISSING:
-        return  # added
+        return  # the person has added it
     problem = ""
     if is_same_json(edited, shown):
         if made is MISSING or not is_same_json(made, shown):

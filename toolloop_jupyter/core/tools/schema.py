@@ -1,8 +1,8 @@
-"""Parameters -> a pydantic validator for the whole call, and the JSON schema that the model gets.
+"""Make, from parameters, a pydantic validator for a whole call, and the JSON schema that the model gets.
 
-Pydantic validates a stand-in function that has only keyword-only parameters: the one shape that takes every name
-(`model_config`, `schema`, `self`, `_x`), describes any mix of positional-only and keyword-only parameters, and
-reports all bad arguments at once, without ever calling the tool.
+Pydantic validates calls of a stand-in function, never of the tool. This function has keyword-only parameters only. They can
+have any name (`model_config`, `schema`, `self`, `_x`) and can stand for any mix of positional-only and keyword-only
+parameters, and pydantic reports all bad arguments at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _OF_A_TYPE = {"items": "array", "properties": "object"}
-"""Keywords that say the type where nothing else does."""
+"""Keyword -> the type of a schema that has this keyword and names no type."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 _ANY_OBJECT, _ANY_ARRAY = {"type": "object", "additionalProperties": True}, {"type": "array", "items": {}}
@@ -48,7 +48,7 @@ _ANY_VALUE: JsonSchema = {
         {"type": "null"},
     ]
 }
-"""Any JSON value, spelled out: LiteLLM 1.110 makes of an empty schema "an object" for Gemini (seen)."""
+"""Any JSON value, written out: for Gemini, LiteLLM 1.110 turns an empty schema into one for an object."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -56,7 +56,7 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def enum_schema(self, schema: EnumSchema) -> JsonSchema:
-        """Refuse an Enum without members, which no value satisfies, wherever it stands."""
+        """Refuse an Enum without members, at any depth: no value satisfies it."""
         made: JsonSchema = super().enum_schema(schema)
         if made.get("enum") == []:
             name = made.get("title", "an Enum")
@@ -64,22 +64,22 @@ class _Generator(GenerateJsonSchema):
         return made
 
     def union_schema(self, schema: UnionSchema) -> JsonSchema:
-        """Refuse a union of nothing that JSON has."""
+        """Refuse a union whose members all have no JSON form."""
         made: JsonSchema = super().union_schema(schema)
         if made.get("anyOf") == []:
             raise TypeError("no value that JSON has satisfies it")
         return made
 
     def is_subclass_schema(self, schema: IsSubclassSchema) -> JsonSchema:
-        """Refuse `type[...]`: pydantic describes it as any value, and takes none that JSON has."""
+        """Refuse `type[...]`: pydantic describes it as any value, but accepts no JSON value for it."""
         return self.handle_invalid_for_json_schema(schema, "a class")
 
 
 def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
-    """The validator of a call's arguments and their JSON schema.
+    """Return (the validator of a call's arguments, their JSON schema).
 
-    The validator takes a dict by schema names and returns one by Python names. Raises ToolDefinitionError that
-    names each parameter whose annotation has no schema.
+    The validator takes a dict by the schema's names and returns one by the function's own names. Raises
+    ToolDefinitionError, which names each parameter whose annotation has no schema.
     """
     made = attempt_call(
         _build, module, parameters
@@ -127,7 +127,7 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
+    """Return the JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
     _check_satisfiable(schema)
     return schema
@@ -138,8 +138,8 @@ _BOUNDS += [("minProperties", "maxProperties")]
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
-    """Raise TypeError if no value fits a type somewhere in the schema: a model that always needs another one of its own kind,
-    a minimum above its maximum.
+    """Raise TypeError if the schema has a part that no value fits: a minimum above its maximum, or a model that must have
+    another model of its own class inside.
     """
     definitions: dict[str, JsonSchema] = schema.get("$defs", {})
     sure: set[str] = set()  # the definitions that a finite value fits
@@ -153,7 +153,7 @@ def _check_satisfiable(schema: JsonSchema) -> None:
 
 
 def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
-    """Whether some value fits a schema, as far as its bounds and its necessary parts tell. `sure` are the satisfiable definitions."""
+    """Return whether its bounds and necessary parts let a value fit `node`. `sure` are definitions that a value fits."""
     if "$ref" in node:
         return str(node["$ref"]).rpartition("/")[2] in sure
     if any(low in node and high in node and node[low] > node[high] for low, high in _BOUNDS):
@@ -196,7 +196,7 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
 
 
 def find_default_json(parameter: Parameter) -> object:
-    """The parameter's default as JSON, or MISSING when there is none or it is no JSON value."""
+    """Return the parameter's default as JSON; MISSING if it has no default or the default has no JSON form."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
         default = info.default
@@ -207,7 +207,7 @@ def find_default_json(parameter: Parameter) -> object:
 
 
 def make_strict_json(value: object) -> object:
-    """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
+    """Return JSON data with names for NaN and infinities. JSON has no such numbers, but a float field reads their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -219,7 +219,7 @@ def make_strict_json(value: object) -> object:
 
 
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
-    """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first.
+    """Return a copy of a JSON schema in which each schema is replaced by `change(schema)`, inner ones first.
 
     A property whose name is a keyword of JSON Schema is not taken for that keyword.
     """
@@ -237,7 +237,7 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
 
 def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
-    """All schemas inside a JSON schema, for reading; the schema itself comes last."""
+    """List all schemas inside a JSON schema, only to be read. The schema itself comes last."""
     found: list[JsonSchema] = []
 
     def note(node: JsonSchema) -> JsonSchema:
@@ -249,7 +249,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """The schema that `$ref` refers to, with the keys beside `$ref`; the schema itself if it has no known `$ref`."""
+    """Return the schema that `$ref` refers to, with the keywords beside `$ref`; `schema` itself without a known `$ref`."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -257,10 +257,10 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """A given schema of an object (a server's), in the form that the schema of a function has. It allows the same values."""
+    """Bring a server's schema of an object into the form of a function's schema. It still allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     renamed = dict(given)
-    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # its older name
+    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
         renamed["$defs"] = renamed.pop("definitions")
         renamed = map_schema(renamed, _rename_definitions)
     known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
@@ -280,8 +280,8 @@ def _rename_definitions(node: JsonSchema) -> JsonSchema:
 
 def _clean(node: JsonSchema) -> JsonSchema:
     """Change one schema of pydantic's, in place, to a form that strict providers take. The schemas inside it are cleaned already."""
-    node.pop("title", None)  # made from the name: says nothing new
-    if node.get("type") == "object":  # types with fields that take more say so themselves
+    node.pop("title", None)  # pydantic makes it from the name; it says nothing new
+    if node.get("type") == "object":  # a type with fields that allows more of them says so itself
         node.setdefault("additionalProperties", "properties" not in node)
     return _adapt(node)
 
@@ -291,7 +291,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
-        # A tagged union; not every provider knows the tag, and the members carry it.
+        # A tagged union: not every provider knows `discriminator`, and each member has its tag.
         node["anyOf"] = node.pop("oneOf")
         node.pop("discriminator", None)
     if "const" in node:
@@ -301,9 +301,9 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if "(?" in (pattern := node.get("pattern", "")) or "\\p" in pattern.replace("\\\\", ""):
         del node[
             "pattern"
-        ]  # some providers refuse lookarounds and kinds of letters; the arguments' check has it
+        ]  # some providers refuse lookarounds and classes such as \p{L}; validation still checks the pattern
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if isinstance(node.get(exclusive), bool):  # the older way: a mark beside the limit
+        if isinstance(node.get(exclusive), bool):  # the older way: true or false beside the limit
             is_exclusive = node.pop(exclusive)
             if is_exclusive and limit in node:
                 node[exclusive] = node.pop(limit)
@@ -344,8 +344,8 @@ def _say_type_of_enum(node: JsonSchema) -> None:
 def _inline_definitions(schema: JsonSchema) -> JsonSchema:
     """Put definitions that are used once where they are used; keep the others as `$defs`.
 
-    So nothing grows, whatever the models look like, and most schemas need no `$ref` at all. This ends: a recursive
-    definition that the schema uses has at least two uses, so it is kept.
+    So no schema grows, and most schemas need no `$ref` at all. The work ends for recursive definitions, too: such a
+    definition has at least two uses, so it is kept.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
     if not definitions:

@@ -1,6 +1,6 @@
 """Inspect a function that is to be a tool: its layers, its kind, its docstring, its parameters.
 
-Annotations are resolved, and rewritten where pydantic would not take them as they are meant.
+Annotations are resolved. Those that pydantic would understand in another way than they are meant are rewritten.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..execution import MISSING, Raised, attempt_call, describe_error, get_messa
 Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
-"""The values of names in an annotation."""
+"""Name in an annotation -> its value."""
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
-"""Parameter -> (its description, its type), in the words of the docstring."""
+"""Name of a parameter -> (its description, its type), in the words of the docstring."""
 EMPTY = inspect.Parameter.empty
 
-# Errors that evaluating an annotation, which is a person's own expression, may raise.
+# Errors that an annotation, an expression that a person wrote, may raise when it is evaluated.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
 
 
@@ -44,17 +44,17 @@ class Parameter:
     name: str
     """The name in the function."""
     key: str
-    """The name in the schema: the alias if there is one, else `name`, changed where providers do not take it."""
+    """The name in the schema: the alias or else `name`, changed if providers do not take it."""
     annotation: object
-    """Resolved, with its `Annotated` metadata; `Any` where none was written."""
+    """The resolved annotation, with its `Annotated` metadata; `Any` if none was written."""
     description: str
     positional: bool
-    """Whether it is passed only by position (before a `/`)."""
+    """True if it can be passed by position only (it stands before a `/`)."""
     own_key: str = ""
-    """The name for the model as the person wrote it, if providers do not take it; else ""."""
+    """The name that the person wrote for the schema, if providers do not take it and `key` is another name; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
-    """`Field(...)` written as the default value; the default is then in it."""
+    """The `Field(...)` that was written as the default value. The default is inside it."""
 
 
 async def _ask_nobody(approval: Approval) -> Decision:
@@ -65,22 +65,22 @@ async def _ask_nobody(approval: Approval) -> Decision:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Given to a tool that has a parameter annotated `ToolContext`; the model never sees that parameter.
+    """A tool gets this object if it has a parameter annotated `ToolContext`. The model never sees that parameter.
 
-    `ToolContext()` makes one that reports to nobody, for calling the function by hand.
+    To call the function by hand, give it `ToolContext()`, which reports to nobody.
     """
 
     call_id: str = ""
     """The id of the model's call, unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
-    """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
+    """Gets what `progress()` reports. The code that runs the tool sets this function. It is called on the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """Asks, in the middle of a call, the person or program that approves the run's calls. For async tools, on the run's loop."""
+    """Asks, during a call, the person or program that approves the run's calls. For async tools on the run's event loop."""
     number: int = 0
-    """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
+    """The number of the tool call in its turn, from 1; 0 if it has none."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
+        """Report how far the work is. It is shown beside the running call. Fast enough for every step of a loop."""
         self.report(Progress(done, total, note))
 
 
@@ -88,8 +88,8 @@ class ToolContext:
 
 
 def list_layers(function: Function) -> Iterator[Function]:
-    """The function and the functions inside it, from the outside in: partials, methods, callable objects, and decorators
-    that keep `__wrapped__` each lead to the next layer.
+    """Yield the function and the functions inside it, from the outside in. Partials, methods, callable objects, and
+    decorators that keep `__wrapped__` have a function inside.
     """
     seen: set[int] = set()
     while id(function) not in seen:
@@ -106,17 +106,17 @@ def list_layers(function: Function) -> Iterator[Function]:
 
 
 def find_plain_function(function: Function) -> Function:
-    """The innermost of the function's layers.
+    """Return the innermost of the function's layers.
 
-    Its globals are where the names of the annotations live, and its docstring is the person's.
+    Its globals have the names that its annotations use.
     """
     *_, plain = list_layers(function)
     return plain
 
 
 def identify(function: Function) -> tuple[int, ...]:
-    """What tells the code that runs and the objects that it belongs to: equal for one function under two names, in a partial,
-    or decorated. Valid as long as the function lives.
+    """Return an identity of the code that runs and of the objects that it belongs to. It is the same for one function under
+    two names, in a partial, or decorated. It is valid as long as the function exists.
     """
     layers = list(list_layers(function))
     owners = (getattr(layer, "__self__", None) for layer in layers)
@@ -135,10 +135,10 @@ def _take_out_of_partials(function: Function) -> Function:
 
 
 def find_kind(function: Function) -> Kind:
-    """How the function runs, by its outermost layer.
+    """Return how the function runs, as its outermost layer does.
 
-    A plain wrapper around an async function is "sync": some wrappers return the coroutine, others run it to its
-    end, and only the call tells which. So whoever runs a "sync" tool awaits an awaitable result.
+    A plain wrapper around an async function is "sync". Some wrappers return the coroutine, others run it to its end, and
+    only the call shows which. So code that runs a "sync" tool awaits a result that is awaitable.
     """
     function = _take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):
@@ -151,13 +151,13 @@ def find_kind(function: Function) -> Kind:
 
 
 def get_python_name(function: Function) -> str:
-    """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
+    """Return the function's own name: its `__name__`, that of a partial's function, or the class of a callable object."""
     function = _take_out_of_partials(function)
     return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
 
 
 def make_full_name(function: Function) -> str:
-    """A name that distinguishes functions of the same name, such as `module.Class.method (line 3)`."""
+    """Make a name that tells functions of the same name apart, such as `module.Class.method (line 3)`."""
     plain = find_plain_function(function)
     module, code = getattr(plain, "__module__", None), getattr(plain, "__code__", None)
     name = str(getattr(plain, "__qualname__", get_python_name(function)))
@@ -169,7 +169,7 @@ def make_full_name(function: Function) -> str:
 
 _SECTIONS = ("raises", "notes", "examples")
 _MOST_SECTIONS = 2_000
-"""Characters of a docstring's sections that the model gets."""
+"""The most characters of a docstring's sections that the model gets."""
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
@@ -184,11 +184,11 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
     if (
         "\n" not in text and ":" not in text
-    ):  # a sentence: each style marks what it tells of parameters by one of them
+    ):  # one sentence: in each style, the text about a parameter has one of these characters
         return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
-    except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
+    except docstring_parser.ParseError:  # it looks like one of the styles, but does not follow it
         return text.strip(), {}
     texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
     sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
@@ -203,7 +203,7 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
-    """A part of a docstring that is about the whole function, such as `Raises: ValueError: if a is negative`."""
+    """Write a section of a docstring about the whole function, such as `Raises: ValueError: if a is negative`; else ""."""
     name = section.args[0] if section.args else ""
     if name not in _SECTIONS:
         return ""
@@ -219,7 +219,7 @@ def _refuse(problem: str) -> ToolDefinitionError:
 
 
 def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
-    """(the parameters that the model fills, the name of the one annotated `ToolContext`, or None).
+    """Return (the parameters that the model fills, the name of the parameter annotated `ToolContext` or None).
 
     Raises ToolDefinitionError with every problem of the signature.
     """
@@ -233,7 +233,7 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
     keys: Counter[str] = Counter()
     for parameter in signature.parameters.values():
         if parameter.name in filled:
-            continue  # `partial(search, index=INDEX)`: the person has filled it, the model is not to know it
+            continue  # `partial(search, index=INDEX)`: the person has given the value, so the model does not know of it
         try:
             annotation = _resolve(parameter, namespace)
             if _is_context(annotation):
@@ -270,7 +270,7 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
         if sys.version_info >= (3, 14):
             import annotationlib
 
-            # Names that are missing are reported with their parameter, further down.
+            # Missing names are reported later, with their parameter.
             return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
         return inspect.signature(function)
     except (ValueError, TypeError):
@@ -280,7 +280,7 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
 
 
 def _find_missing_owner(function: Function) -> str:
-    """The class's name if this is `Class.method`, which lacks its `self`; else ""."""
+    """Return the name of the class if this is `Class.method`, which lacks its `self`; else ""."""
     if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
         return owner_of_c_method.__name__
     plain = inspect.unwrap(function) if inspect.isfunction(function) else function
@@ -291,7 +291,7 @@ def _find_missing_owner(function: Function) -> str:
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
-    """Globals and locals for the annotations: the notebook's names, then type parameters and closure names."""
+    """Return the names for the annotations: (the function's globals, its type parameters and the names of its closure)."""
     plain = find_plain_function(function)
     local: Names = {}
     for parameter in getattr(plain, "__type_params__", ()):
@@ -304,7 +304,7 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
 
 
 def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
-    """The annotation with its names looked up (postponed ones and forward references); `Any` where there is none."""
+    """Return the annotation with its names looked up, also in postponed annotations; `Any` if there is no annotation."""
     written = parameter.annotation
     if written is EMPTY:
         return Any
@@ -324,7 +324,7 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
 
 
 def show_annotation(annotation: object) -> str:
-    """An annotation as it is written; the name of its type if its own `__repr__` raises."""
+    """Return an annotation as it is written; the name of its type if its own `__repr__` raises."""
     shown = attempt_call(inspect.formatannotation, annotation)
     return f"<{type(annotation).__name__}>" if isinstance(shown, Raised) else shown
 
@@ -348,7 +348,7 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
     text, kind = texts.get(name, ("", ""))
     if kind and parameter.annotation is EMPTY:
         text = f"({kind}) {text}".strip()
-    key = name  # `Field(alias="from")` makes a Python keyword one
+    key = name  # by `Field(alias="from")` it can be a Python keyword
     # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
     for item in (*metadata, info):
         if isinstance(item, FieldInfo):
@@ -384,7 +384,7 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 
 
 def rewrite_annotation(annotation: object) -> Any:
-    """The annotation with `list[int]` in the place of `Iterable[int]` and `Collection[int]`; itself if it has none of these.
+    """Return the annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; itself if it has none of these.
 
     Pydantic checks an iterable only while the function reads it, so a bad item would be found in the middle of the work.
     Pydantic does not take `Collection` at all.
@@ -396,7 +396,7 @@ def rewrite_annotation(annotation: object) -> Any:
 
 
 def _change_members(annotation: object, change: Callable[[object], object]) -> object:
-    """The generic with `change` applied to its members; itself if no member changes."""
+    """Return a generic type with `change` applied to its members; itself if no member changes."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None or origin is Literal:
         return annotation
@@ -410,7 +410,7 @@ def _change_members(annotation: object, change: Callable[[object], object]) -> o
 
 
 def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
-    """`x: int = None`, an old habit, means `int | None`."""
+    """Return the annotation with None allowed: `x: int = None`, an old habit, means `int | None`."""
     inner = typing.get_args(annotation)[0] if metadata else annotation
     members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):

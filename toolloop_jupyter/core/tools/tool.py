@@ -1,4 +1,4 @@
-"""A function -> a Tool: its description for the model, and the way from a model's arguments to a call.
+"""Make a Tool of a function. It has the description for the model, and makes a call of the model's arguments.
 
 `make_tools([search])` makes them. `tool.spec` is the description that goes to the model; `tool.bind('{"query": "x"}')` gives
 a BoundCall with typed values, or raises InvalidArguments with the message for the model.
@@ -48,13 +48,13 @@ class ToolSettings:
     """The settings of one tool: the keywords of `@tool(...)`. None leaves a setting to the run."""
 
     permissions: object = None
-    """A mode. A `DescribedTool` may have any policy that a run may have."""
+    """"full" or "ask". A `DescribedTool` may have any policy that a run may have."""
     timeout: float | None = None
     thread: bool = True
     max_result: int | None = None
     capture_output: bool = False
     parallel: bool = False
-    """Whether it may run for several rows at once (`amap`); else for one at a time."""
+    """True if it may run for several rows at once (`amap`); else it runs for one row at a time."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Mark:
     name: str | None = None
     description: str | None = None
     order: int = field(default_factory=lambda: next(_order))
-    """The number of the definition, so that a notebook's tools keep their order."""
+    """The number of the `@tool` call, so that a notebook's tools keep their order."""
 
 
 _NO_MARK = _Mark(ToolSettings())
@@ -82,24 +82,24 @@ class Tool:
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
-    """The JSON schema of the arguments, an object."""
+    """The JSON schema of the arguments, which are an object."""
     arguments: ArgumentReader = field(repr=False, compare=False)
     """Reads the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
-    """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
+    """How the function runs. A "sync" function may still return an awaitable, if it wraps an async function."""
     context_parameter: str | None = field(default=None, repr=False)
-    """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
+    """The name of the parameter that gets a `ToolContext`. The schema does not have it."""
     origin: str = field(default="", repr=False)
-    """For a tool that runs outside of this notebook: where it runs, and what its server claims of it. A person sees it before
-    they decide."""
+    """Where a tool outside of this notebook runs, and what its server claims about it; "" for a tool of this notebook. A
+    person sees this text before they decide."""
     qualifier: str = field(default="", repr=False)
-    """Put before the name if another tool of the run has the same name; "" if the person has to rename one."""
+    """A text to put before the name if another tool of the run has the same name; "" if a person then has to rename one."""
 
     @property
     def has_docstring(self) -> bool:
-        """Whether there is a description for the model."""
+        """True if there is a description for the model."""
         return bool(self.description)
 
     @property
@@ -113,11 +113,11 @@ class Tool:
 
     @property
     def source(self) -> str:
-        """The source code of the function and all its layers, or "" where there is none."""
+        """The source code of the function and of the functions inside it; "" if there is none."""
         return "" if self.origin else read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
-        """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
+        """Return the call with the arguments that the model sent: text, None or a mapping. Raises InvalidArguments."""
         return BoundCall.of(self, self.arguments.read(raw))
 
 
@@ -134,28 +134,28 @@ class BoundCall:
 
     @classmethod
     def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
-        """The call of `tool` with these arguments."""
+        """Make the call of `tool` with these arguments."""
         args, kwargs = tool.arguments.pack(arguments)
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """The call with the arguments of a person's `edit`; this call itself if nothing changes. Raises InvalidArguments."""
+        """Return the call with a person's `edit`; this call itself if the edit changes nothing. Raises InvalidArguments."""
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
     def changed(self) -> list[str]:
-        """The names of the arguments whose values have changed since `json` was made."""
+        """List the names of the arguments whose values have changed since `json` was made."""
         return [key for key, argument in self.arguments.items() if argument.has_changed]
 
     def run(self, context: ToolContext | None = None) -> Any:
-        """Call the function; for an async one this returns the coroutine, for a generator the iterator."""
+        """Call the function. Returns the coroutine of an async function, and the iterator of a generator function."""
         name = self.tool.context_parameter
         filled = {name: context or ToolContext()} if name else {}
         return self.tool.function(*self.args, **self.kwargs, **filled)
 
 
 class DescribedTool(ABC):
-    """A callable that describes itself as a tool: its schema is given, and not read from a signature."""
+    """A callable that describes itself as a tool. Its schema is given, not read from a signature."""
 
     @abstractmethod
     def __call__(self, **arguments: object) -> object:
@@ -163,19 +163,19 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """The tool. An approval of more than one call holds for this very `function` object."""
+        """Return the tool. An approval of more than one call holds only while its `function` is the same object."""
 
 
 class ToolSource(ABC):
-    """Something that has tools: its name among a run's tools means all of them."""
+    """An object that has tools, such as a server. Among a run's `tools=`, it stands for all its tools."""
 
     @abstractmethod
     def list_tools(self) -> Mapping[str, DescribedTool]:
-        """The tools by name; a person writes `source.NAME` for one of them."""
+        """Return the tools by their names. A person writes `source.NAME` for one of them."""
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """(its state, the state in words, what to type if something is wrong): a line for a person."""
+        """Return (the state, the state in words, what to type if something is wrong), for a line that a person reads."""
 
 
 @overload
@@ -205,20 +205,20 @@ def tool(
     capture_output: bool = False,
     parallel: bool = False,
 ) -> Any:
-    """Mark a function as a tool of this notebook; it stays the function it was.
+    """Mark a function as a tool of this notebook. It can be called as before.
 
     Args:
         function: the function to mark. A bound method comes back as a `functools.partial`, since it cannot have a mark.
-        name: for the model and the transcript, instead of the function's own.
-        description: for the model, instead of the docstring's.
+        name: the name for the model and the transcript; without it, the function's own.
+        description: the description for the model; without it, the docstring's.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: False runs a sync function on the kernel's main thread instead of a worker thread; in a script, on the
-            thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
+        thread: False runs a sync function on the kernel's main thread instead of a worker thread. In a script, this is the
+            thread that calls `agent()` or `session.run()`; for a sync stream, the thread of its background loop.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
-        parallel: let it run for several rows at once (`amap`, `%%toolloop --each`). Without, it runs for one row at a time, async
-            or not, since functions of a notebook share its variables.
+        parallel: let it run for several rows at once (`amap`, `%%toolloop --each`). Without this, it runs for one row at a
+            time, also if it is async: functions of a notebook share its variables.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name, description)
@@ -259,7 +259,7 @@ def _check_settings(settings: ToolSettings, name: str | None, description: objec
 
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
-    """The functions of a namespace that `@tool` marked, in the order of their definition, each once."""
+    """List the functions in a namespace that `@tool` has marked, each once, in the order of their definition."""
     found: dict[int, Function] = {}
     for value in list(namespace.values()):
         mark = inspect.getattr_static(value, _MARK, None)  # static: no code of lazy or proxy objects runs
@@ -271,7 +271,7 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
     """Describe functions as tools, in order. A function that is given twice is one tool.
 
-    Raises ToolDefinitionError with all problems of all of them.
+    Raises ToolDefinitionError with all problems of all functions.
     """
     if isinstance(functions, ToolSource):
         functions = [functions]
@@ -283,7 +283,7 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     distinct: list[Function] = []
     cause: BaseException | None = None
     for function in _open_sources(functions):
-        # A bound method is another object each time.
+        # Each access to a bound method makes a new object.
         if any(one is function or (type(one) is types.MethodType and one == function) for one in distinct):
             continue
         distinct.append(function)
@@ -315,14 +315,14 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
 
 
 def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Function]:
-    """The functions, with the tools of a source in its place."""
+    """Yield the functions; for a source, its tools."""
     for one in functions:
         is_source = attempt_call(isinstance, one, ToolSource) is True
         yield from one.list_tools().values() if is_source else (one,)  # type: ignore[union-attr, misc]
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
-    """The tools. If two have the same name, each one's qualifier is put before it."""
+    """Return the tools. If several have the same name, each gets its qualifier before the name."""
     counts = Counter(made.name for made in tools)
     return [
         dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
@@ -363,7 +363,7 @@ def _make_tool(function: Function) -> Tool:
 
 
 def get_tool_name(function: Function) -> str:
-    """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
+    """Return the name of a function as a tool: that of `@tool(name=…)`, else the function's own."""
     return _get_mark(function).name or get_python_name(function)
 
 
@@ -375,9 +375,9 @@ def _get_mark(function: Function) -> _Mark:
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """A name that providers take for each of these (distinct) names. A valid name stays unchanged.
+    """Make a name that providers take for each of these (distinct) names. A valid name stays unchanged.
 
-    The same names always give the same answer, so that a conversation can go on in another run.
+    The same names always give the same result, so that another run can continue a conversation.
     """
     taken = set(filter(WIRE_NAME.fullmatch, names))
     wire = list(names)
@@ -389,7 +389,7 @@ def _make_wire_names(names: Sequence[str]) -> list[str]:
 
 
 def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
+    """Return the parameters with schema names that providers take (Anthropic also refuses a property `größe`).
 
     If a name had to be changed and the parameter has no description, the old name becomes its description.
     """
@@ -402,7 +402,7 @@ def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
-    """The message for a model that has called an unknown tool."""
+    """Write the message for a model that has called an unknown tool."""
     known = sorted(tool.wire_name for tool in tools)
     if not known:
         return f"unknown tool {name!r}; there are no tools, answer without one"

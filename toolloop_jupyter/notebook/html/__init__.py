@@ -1,4 +1,4 @@
-"""Foreign text as inert HTML."""
+"""Turn foreign text (of a model, a tool, an argument) into inert HTML."""
 
 from .escape import (
     counted,

@@ -1,8 +1,8 @@
-"""Make foreign text harmless: the text of a model, a tool or an argument becomes text that can only be read.
+"""Make foreign text (of a model, a tool, an argument) harmless: the result is text that can only be read.
 
 A person who decides on a call must see every character (`visible`), and every blank (`visible_text`, `visible_json`). A
 person who reads prose must be able to read Arabic and family emoji, and must not be deceived by a right-to-left override
-(`prose`). Pages, terminals and files show the same names for hidden characters: an approved `a⟨U+202E⟩b` is recorded as that.
+(`prose`). Pages, terminals and files show the same names for hidden characters: an approved `a⟨U+202E⟩b` is recorded so, too.
 All text that goes into HTML passes through `esc` (inside `<code>`, `<pre>` and attributes) or `inline` (everywhere else, where
 MathJax looks for dollars).
 """
@@ -51,8 +51,8 @@ def visible(text: str) -> str:
 def visible_text(text: str) -> str:
     """Like `visible`, for a text that somebody is about to approve: its blanks can be seen, too.
 
-    Several blanks, or one at the end of a line, are shown as dots. So many blanks that they would push text out of sight are
-    shown as their number. Tabs, and line breaks at both ends, get an arrow. A character that only looks like a blank is shown
+    Several blanks, or one at the end of a line, are shown as dots. Very many blanks, which would push text out of sight, are
+    replaced by their number. Tabs, and line breaks at both ends, get an arrow. A character that only looks like a blank is shown
     by its code.
     """
     text = _BLANKS.sub(_write_dots, _SHOW_BLANK.sub(_name_character, text)).replace("\t", "\u2192\t")
@@ -61,7 +61,7 @@ def visible_text(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Replace so many blanks that they would push text out of a line by their number."""
+    """Replace very many blanks, which would push text out of the line, by their number."""
     return _GAPS.sub(_write_dots, text)
 
 
@@ -71,7 +71,7 @@ def _write_dots(run: re.Match[str]) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Like `visible_text`, for JSON text. The blanks of its indentation stay; JSON strings contain no line breaks."""
+    """Like `visible_text`, for JSON text. The blanks of the indentation stay: they are outside of the JSON strings."""
     return "\n".join(
         " " * (len(line) - len(bare := line.lstrip(" "))) + visible_text(bare) for line in text.split("\n")
     )
@@ -83,17 +83,17 @@ def prose(text: str) -> str:
 
 
 def in_a_line(text: str) -> str:
-    """Like `visible`, for one line of plain text. Line breaks become visible, so that foreign text cannot forge lines of ours."""
+    """Like `visible`, for one line of plain text. Line breaks become visible, so foreign text cannot pose as our lines."""
     return visible(text).replace("\n", "\u240a")
 
 
 def hides(text: str) -> bool:
-    """Whether `text` has characters that a person cannot see, or that an input field of a browser would change."""
+    """True if `text` has characters that a person cannot see, or that an input field of a browser would change."""
     return _SHOW_BLANK.search(text) is not None
 
 
 def escaped_json(text: str) -> str:
-    """JSON text with its hidden characters written as JSON escapes. Its value stays the same."""
+    """Write the hidden characters of JSON text as JSON escapes. The value of the JSON stays the same."""
     return _SHOW_BLANK.sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
@@ -111,17 +111,17 @@ def guard_math(escaped: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Escape for HTML outside of code, where a front-end would typeset a text between dollars."""
+    """Escape for HTML outside of code. Dollars are guarded there, since a front-end would typeset the text between them."""
     return guard_math(esc(text))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut to `limit` characters with an ellipsis as the last one."""
+    """Shorten `text` to `limit` characters, of which the last one is an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
 def first_line(text: str, limit: int = 120) -> str:
-    """The first line that is not blank, shortened."""
+    """The first line that is not blank, shortened to `limit` characters."""
     for line in text.splitlines():
         if line.strip():
             return shorten(line.strip(), limit)
@@ -129,5 +129,5 @@ def first_line(text: str, limit: int = 120) -> str:
 
 
 def counted(count: int, word: str, plural: str = "") -> str:
-    """Count in words: "1 tool call", "2 tool calls"; "2 entries" with that as `plural`."""
+    """Count in words: "1 tool call", "2 tool calls"; with `plural="entries"`: "2 entries"."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"

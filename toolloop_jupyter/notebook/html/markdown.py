@@ -1,8 +1,8 @@
-"""Model text as safe HTML: CommonMark with tables and strikethrough, and nothing that loads, runs or lies.
+"""Model text as safe HTML: CommonMark with tables and strikethrough, and nothing that loads, runs or deceives.
 
-Raw HTML is text. Links go to http, https and mailto only and show where they lead; images become links, since a
-fetched picture carries data away. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
-table of contents. All text keeps its dollars apart from MathJax except in formulas.
+Raw HTML is shown as text. Links go to http, https and mailto only, and show where they lead. Images become links, since
+fetching a picture can send data to its server. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
+table of contents. Dollars outside of formulas are hidden from MathJax.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markdown_it.utils import EnvType, OptionsDict
 
 LONGEST = 200_000
-"""Characters. A longer text is shown unformatted."""
+"""Characters of a text. A longer text is shown without formatting."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -89,7 +89,7 @@ def _write_words(text: str) -> str:
 
 
 def _make_link_tag(target: str) -> str:
-    # The title says where a link really leads, whatever its words say; it survives in untrusted notebooks.
+    # The title says where a link really leads, whatever the link's words say. Untrusted notebooks keep the title.
     address = html.escape(target)
     return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
 
@@ -135,15 +135,15 @@ def _is_safe_link(url: str) -> bool:
 
 
 def _normalize_link(url: str) -> str:
-    """Percent-encode characters that an address may not contain, and lookalikes of other scripts (cheaper than a URL parser)."""
+    """Percent-encode what an address may not contain, and lookalikes from other scripts. This is cheaper than a URL parser."""
     return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
 
 def markdown_html(text: str, *, streaming: bool = False) -> str:
     """Safe HTML of markdown `text`.
 
-    While `streaming`, code has one colour and formulas are shown as source; the finished text has both. A fence counts as code
-    before it is closed.
+    While `streaming`, code has one colour and formulas are shown as source; in the finished text, code is in colour and formulas
+    are typeset. A fence counts as code before it is closed.
     """
     if len(text) > LONGEST:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
@@ -151,10 +151,10 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
-    """(the complete part, the rest) of a text that is being written; None while no part is complete.
+    """Split a text that is being written into (its complete part, the rest); None while no part is complete.
 
-    All blocks but the last are complete, once they have `enough` characters. A block of more than `longest` characters is cut at
-    the end of a line; if it was code, the rest begins as code.
+    All Markdown blocks but the last are complete, if they have `enough` characters. If they do not, and the text has more than
+    `longest` characters, the text is split at the end of a line. If that line is in code, the rest begins with a new fence.
     """
     ends = [match.end() for match in re.finditer("\n", text)]
     if len(text) < enough or not ends:
@@ -182,8 +182,8 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # MathJax knows macros with effects outside of the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the
 # page, `\def` and `\require` change every later formula. So a formula is given to MathJax only if each macro in it is on a list
 # of plain notation. Any other formula is shown as source. So is a formula that could be drawn in any size: one with a length
-# after a line's end, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space inside, no
-# letter or digit outside. A text that begins with an amount and goes on in words, or looks like a shell's `${A}:${B}`, is no
+# behind `\\`, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space inside, no
+# letter or digit outside. A text that is an amount and then words, or that looks like a shell's `${A}:${B}`, is no
 # formula.
 
 LONGEST_FORMULA = 2_000
@@ -229,10 +229,10 @@ _ENVIRONMENTS = frozenset(
     gather* split equation equation* multline multline*
     """.split()  # noqa: SIM905 - as above
 )
-_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # the end of a line first: the letters behind it are letters
+_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # `\\` (a new row) first: letters after it are not a macro's name
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 _ROW = "\\\\"
-# "\\[9999em]" is a gap of that height; a column's specification may hold lengths and repetitions.
+# "\\[9999em]" is a gap of that height. The columns of an `array` may have lengths and repetitions.
 _LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
 # "$20 in US$": an amount, then words.
 _MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
@@ -243,7 +243,7 @@ _CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def is_plain_notation(tex: str) -> bool:
-    """Whether a formula has only macros that draw symbols, and a bounded length and nesting."""
+    """True if a formula has only macros that draw symbols, and its length and nesting are limited."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
     if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
@@ -278,7 +278,7 @@ def as_source(page: str) -> str:
 
 
 def _is_money(content: str) -> bool:
-    """Whether the text between two dollars is an amount and words: "$5 (= €4) or 6 US$"."""
+    """True if the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
     if not content[:1].isdigit() or content.isdigit():
         return content.startswith("$")
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):
@@ -287,7 +287,7 @@ def _is_money(content: str) -> bool:
 
 
 def add_math(md: MarkdownIt) -> None:
-    """Teach a parser the formula delimiters: tokens `math` with `.content` and `.meta["display"]`."""
+    """Make a parser recognise formulas: as tokens `math` with `.content` and `.meta["display"]`."""
     md.inline.ruler.before("escape", "math", _read_inline)
     md.block.ruler.before("fence", "math_block", _read_block, {"alt": ["paragraph", "blockquote", "list"]})
 
@@ -321,8 +321,8 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - ma
     return False
 
 
-def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above
-    """A formula on lines of its own. Its lines may look like items of a list."""
+def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - markdown-it calls it so
+    """Read a formula on lines of its own. Its lines may look like items of a list."""
     if state.sCount[startLine] - state.blkIndent >= 4:
         return False
     first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
@@ -355,12 +355,12 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 # --- code in colour: Pygments' tokens as a few classes that `style` gives a light and a dark colour ---
 
 LONGEST_CODE = 20_000
-"""Characters; longer code stays in one colour, so that a huge result costs no time."""
+"""Characters. Longer code stays in one colour, so that a huge result costs no time."""
 _LONGEST_LINE = 1_000
 """Characters of a line. Some lexers need time in proportion to the square of a line's length."""
 
-# A fixed set: names come from the model, unknown ones would make Pygments search all installed plugins, and some
-# of its five hundred lexers take very long on text made for that.
+# A fixed set, because the model writes the names. An unknown name would make Pygments search all installed plugins, and some
+# of its five hundred lexers take very long for a text that was made for that.
 _LANGUAGES = """
 python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
 html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
@@ -402,7 +402,7 @@ def highlight(code: str, language: str = "") -> str:
     if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)
     tokens = list(_find_lexer(name).get_tokens(code))
-    if tokens and not code.endswith("\n"):  # most lexers want one, and are given it
+    if tokens and not code.endswith("\n"):  # Pygments has added a newline for the lexer
         tokens[-1] = (tokens[-1][0], tokens[-1][1].removesuffix("\n"))
     parts = []
     for css, run in groupby(tokens, lambda token: _find_class(token[0])):

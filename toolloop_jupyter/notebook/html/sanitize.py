@@ -1,8 +1,8 @@
 """Make foreign HTML harmless: the HTML of a tool's value or display goes through nh3's allowlist.
 
-Tables, text, links that show where they lead, and pictures that are data remain. Styles, classes and ids are removed, since
-they could draw over the page or pick up a front-end's own styles. So are headings, which JupyterLab would list in its table of
-contents. nh3 builds a tree, so the result is balanced, and cannot end the block around it.
+Tables, text, links (http, https, mailto) and pictures that have their data in the HTML remain. Styles, classes and ids are
+removed, since they could draw over the page or pick up a front-end's own styles. So are headings, which JupyterLab would list in
+its table of contents. nh3 builds a tree, so the result is balanced, and cannot end the block around it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...core.text import plain
 from .escape import guard_math, prose
 
 MOST_IMAGE = 3_000_000
-"""Characters of base64; a larger picture is named, not kept."""
+"""The most characters of a picture's base64 text. A larger picture is not kept."""
 
 _TAGS = frozenset(
     """
@@ -46,20 +46,20 @@ def _clean_attribute(tag: str, name: str, value: str) -> str | None:
 
 
 _DEEPEST = 60
-"""Levels of elements. Browsers rearrange a tree that is a few hundred levels deep, also across the borders of our blocks."""
+"""The most levels of elements. A tree that is a few hundred levels deep is rearranged by browsers, even beyond our blocks."""
 _VOID = ("<br", "<hr", "<img", "<col>", "<col ")
 _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id.
+    """Reduce foreign HTML to tables, text, links and pictures as data. The result is balanced, and has no style, class or id.
 
-    Returns "" if it is nested too deep to show.
+    Returns "" if the elements are nested too deep to show.
     """
     import nh3
 
     clean = nh3.clean(
-        raw.encode("utf-8", "replace").decode(),  # a lone surrogate stops nh3
+        raw.encode("utf-8", "replace").decode(),  # nh3 raises an error for a lone surrogate
         tags=set(_TAGS),
         clean_content_tags=set(_DROPPED),
         attributes=_ATTRIBUTES,
@@ -77,7 +77,7 @@ def clean_html(raw: str) -> str:
 
 
 def _unhead_empty_cells(pieces: list[str]) -> None:
-    """Make each empty `<th>` a `<td>`: a table's corner is no heading, and a screen reader would look for its text."""
+    """Turn each empty `<th>` into a `<td>`. It is a table's corner, not a heading; a screen reader would look for its text."""
     for index in range(1, len(pieces) - 2, 2):
         if (
             pieces[index].startswith(("<th>", "<th "))

@@ -2,8 +2,8 @@
 
 A viewer that does not trust a notebook drops `<style>`, and inline values with `var()` or `color-mix()` (seen in
 JupyterLab 4.6); a code host drops all styles. So the markup alone reads well. The inline styles below give it its shape. `STYLE`
-adds colour; it applies to the whole page, so only a run's head has it. Colours follow the page's own text colour, so they suit
-light and dark pages; only the strong colours have one value for light and one for dark.
+adds colour; it applies to the whole page, so only one block of a run has it. Colours follow the page's own text
+colour, so they suit light and dark pages; only the strong colours have one value for light and one for dark.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def pre(inner: str) -> str:
 
 
 def block(css: str, inner: str, style: str = BLOCK) -> str:
-    """A part of the page. `css` is its class beside ours."""
+    """A part of the page: an element with the class `css`, in addition to the class `tlj`."""
     return f'<div class="tlj {css}" style="{style}">{inner}</div>'
 
 
 def fold(title: str, inner: str, css: str = "", *, opened: bool = False) -> str:
-    """HTML that a click on `title` unfolds. With the class `css` it is a row of the page of its own."""
+    """Fold `inner` behind `title`, which unfolds it by a click. With a class `css`, the fold is a row of the page, not a part of one."""
     style, line = (CALL, SUMMARY) if css else (BLOCK, f"{SUMMARY};{DIM}")
     name = f'class="tlj {css}" ' if css else ""
     return f'<details {name}style="{style}"{" open" * opened}><summary style="{line}">{title}</summary>{inner}</details>'
@@ -114,7 +114,7 @@ def dim(inner: str, tag: str = "div") -> str:
 
 
 def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
-    """A table of names and values, both HTML; "" without rows. `head` is the element of the names."""
+    """A table of names and values, which are HTML; "" without rows. `head` is the tag of the names' cells."""
     scope = ' scope="row"' if head == "th" else ""
     inner = "".join(
         f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'
@@ -130,17 +130,17 @@ def _make_sheet() -> str:
 
 
 STYLE = _make_sheet()
-"""The style sheet as an element. Once on a page is enough."""
+"""The style sheet as an element. A page needs it once."""
 
 
 def put_style_behind(html: str) -> str:
-    """Put the style sheet into the last fold of some HTML."""
+    """Put the style sheet into the last fold of `html`."""
     before, end, after = html.rpartition("</details>")
     return f"{before}{STYLE}{end}{after}"
 
 
 DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}</style>"
-"""The dark colours of a page of our own, which follows the reader's system. A notebook's page has a theme instead."""
+"""The dark colours for an exported page, which follows the reader's system. A notebook's page has a theme instead."""
 
 _CARD_RULES = """
 .tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;

@@ -20,8 +20,8 @@ in the kernel; the pump puts both back afterwards.
 versions. Clicks wait for the end of the cell there, unless the front-end sends them over a subshell.
 
 *ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. A subshell may handle them,
-another one for each widget, and then their order is lost. `CardComms` keeps all of one card where its run waits. Here the
-pump only wakes the loop.
+another one for each widget, and then their order is lost. `CardComms` lets one shell handle all messages of a card: the shell
+in which the card's run waits. On these versions, the pump only wakes the loop.
 
 *All versions.* The handler of SIGINT adds a callback to the loop, but that does not wake the loop (tornado 6.6). Stop would be
 noticed only when the loop wakes for another reason. So the pump wakes the loop five times a second. A subshell (7.x) is a
@@ -42,19 +42,19 @@ the card, and two cells queued behind:
     run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
 
 So the package itself uses neither. `%toolloop nest` (`nest_loop`) applies nest_asyncio2 for the user's own
-`asyncio.run(main())`, with `run_sync` in the place of the kernel's `run_until_complete`. Somebody else may have applied either
-package: `agent()` works all the same.
+`asyncio.run(main())`, with `run_sync` in the place of the kernel's `run_until_complete`. If other code has applied one of the two
+packages, `agent()` still works.
 
-A widget's callback is sync code, too. It may interrupt a waiting cell, and wait for a run itself. Then the cell goes on, and
-may end, before the callback does. On ipykernel 6 the cell gets its parent back during the callback's wait; on 7.4 the next cell
-begins when the callback is done (`while_callback_waits` in `comms.py`).
+A widget's callback is sync code, too. It may interrupt a waiting cell, and then wait for a run of its own. During that wait the
+cell goes on; it may even end before the callback does. On ipykernel 6 the cell gets its parent back for the time of the wait. On
+7.4 the next cell begins only when the callback is done (`while_callback_waits` in `comms.py`).
 
 Where a run's output goes
 -------------------------
 
-It goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's own output objects, two
+A run's output goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's own output objects, two
 `OutStream`s and one `ZMQDisplayPublisher`, and sets the parent of the copies once. Neither a comm message nor a later
-cell can redirect them. `capture.py` brings the prints and displays of tools there. There is one exception: a message that
+cell can redirect them. `capture.py` sends the prints and displays of tools to them. There is one exception: a message that
 updates an earlier output answers the cell that runs now, since nbclient reads no other messages.
 """
 

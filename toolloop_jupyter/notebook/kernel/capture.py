@@ -1,14 +1,14 @@
-"""Routing of prints and displays: each goes to the target of the code that makes it, whichever cell runs then.
+"""Redirects prints and displays: each goes to the target of the code that makes it, whichever cell runs at that time.
 
-The target is in a context variable. Code that is started inside `redirect_output(target)` has it: its tasks, and threads that
+The target is in a context variable. All code inside `redirect_output(target)` has this target: also its tasks, and threads that
 run in a copy of the context (`asyncio.to_thread` and tool threads do). While any redirection is entered, there are hooks on
 `sys.stdout`, on `sys.stderr`, on the shell's display publisher, and on the methods that send a cell's value and traceback. Each
 write through a hook looks up the target. Without a target, output goes where it went before. The last redirection that ends
-removes the hooks. A hook that somebody keeps (a logging handler keeps a stream) then passes everything on.
+removes the hooks. Other code may keep a removed hook (a logging handler keeps a stream); the hook then passes everything on.
 
-A thread that a tool starts by itself, without the context, has no target. While a single tool runs, a thread that has begun
-since the tool did counts as that tool's, also after the tool's end. While several tools run side by side, nobody can tell whose
-such a thread is, so its output is not redirected.
+A thread that a tool starts without the context has no target. While a single tool runs, each such thread that begins counts as
+that tool's, also after the tool's end. While several tools run side by side, nobody can tell which tool started such a thread,
+so its output is not redirected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sink = Callable[[str, Any], None]
 
 
 class Bundle(dict[str, object]):
-    """A MIME bundle of `display()`: MIME type to data. `replaces`: it replaces the output with the same `display_id`."""
+    """A MIME bundle of `display()`: MIME type -> data. With `replaces`, it replaces the output that has the same `display_id`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Target:
     """Takes redirected output."""
 
     may_be_cleared = False
-    """Whether `clear_output()` of the redirected code clears it. False if that would clear a transcript."""
+    """True if `clear_output()` in the redirected code clears this target. False if that would clear a transcript."""
 
     def write(self, name: str, text: str) -> None: ...
     def flush(self, name: str) -> None: ...
@@ -57,7 +57,7 @@ class Target:
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output")
-"""The target of the code in this context. None lets output through. If it is unset, the tool that owns the thread decides."""
+"""The target of the code in this context. None lets output through. Without a value, the thread's tool decides."""
 
 
 def get_target() -> Target | None:
@@ -66,7 +66,7 @@ def get_target() -> Target | None:
 
 
 def get_target_outside_tools() -> Target | None:
-    """The target outside of the tools that this context runs in: that of the cell."""
+    """Return the target of the cell around the tools in which this context runs."""
     target = get_target()
     while isinstance(target, _SinkTarget):
         target = target.outer
@@ -74,7 +74,7 @@ def get_target_outside_tools() -> Target | None:
 
 
 def copy_context_without_target() -> Context:
-    """A copy of the current context in which output is not redirected."""
+    """Return a copy of the current context in which output is not redirected."""
     context = copy_context()
     context.run(_target.set, None)
     return context
@@ -82,7 +82,7 @@ def copy_context_without_target() -> Context:
 
 @contextmanager
 def redirect_output(target: Target | None) -> Iterator[None]:
-    """Send prints and displays of the code inside, and of tasks and threads it starts, to `target`. None lets them through."""
+    """Send prints and displays of the code inside, and of its tasks and threads, to `target`. None lets them through."""
     hooks = _install_hooks() if target is not None else []
     before = _target.get(None)
     token = _target.set(target)
@@ -98,14 +98,14 @@ def redirect_output(target: Target | None) -> Iterator[None]:
 
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
-    """Like `redirect_output`, and also for threads that the code starts without its context, or leaves behind."""
+    """Like `redirect_output`, but also for threads that the code starts without its context, or leaves behind."""
     redirection = _Redirection(target, get_target())
     with redirect_output(target):
         _entered.append(redirection)
         try:
             yield
         finally:
-            _own_threads_left(redirection)
+            _redirect_threads_left(redirection)
             _entered.remove(redirection)
 
 
@@ -132,7 +132,7 @@ class _SinkTarget(Target):
 
 
 def flush(target: Target | None) -> None:
-    """Send buffered prints of a target to the front-end; with None, those of the streams below the hooks."""
+    """Send the buffered prints of `target` to the front-end; with None, the buffered prints of the streams below the hooks."""
     for name in ("stdout", "stderr"):
         if target is not None:
             target.flush(name)
@@ -141,7 +141,7 @@ def flush(target: Target | None) -> None:
 
 
 def find_stream(name: str) -> Any:
-    """`sys.stdout` or `sys.stderr` without our hooks; None where there is no console."""
+    """Return `sys.stdout` or `sys.stderr` without our hooks; None where there is no console."""
     stream = getattr(sys, name)
     while isinstance(stream, _StreamHook):
         stream = stream.below
@@ -151,7 +151,7 @@ def find_stream(name: str) -> Any:
 # --- The hooks.
 
 _MARK = "_toolloop_hook"
-"""The attribute of a hooked method that holds its hooks."""
+"""The attribute of a hooked method that has its `_MethodHooks`."""
 _lock = threading.RLock()
 """Held while hooks are installed or removed."""
 
@@ -169,14 +169,14 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
                 setattr(sys, name, stream)
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
-                # An older logging handler holds ipykernel's stream itself, and would bypass the hook above.
+                # A logging handler from before has ipykernel's stream itself, and would bypass the hook above.
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         results: Any = getattr(shell, "displayhook", None)
-        if hasattr(results, "pub_socket"):  # a kernel's; others print
+        if hasattr(results, "pub_socket"):  # the display hook of a kernel; others print
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
@@ -194,7 +194,7 @@ def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
 
 
 class _StreamHook:
-    """Replaces `sys.stdout` or `sys.stderr`. It passes writes without a target, and every other call, to the stream below."""
+    """Replaces `sys.stdout` or `sys.stderr`. If a write has no target, it goes to the stream below, as does every other call."""
 
     def __init__(self, name: str, below: Any) -> None:
         self._name, self.below, self.users = name, below, 0
@@ -254,7 +254,7 @@ def _hook_stream(name: str, stream: Any) -> _MethodHooks:
 
 
 def _write(name: str, text: str, below: Callable[[str], int]) -> int:
-    """Write to the target of the calling code; without one, by `below`."""
+    """Write to the target of the calling code; if it has no target, call `below`."""
     target = _find_target()
     if target is None:
         return below(text)
@@ -324,7 +324,7 @@ def _hook_tracebacks(shell: Any) -> _MethodHooks:
 
 
 def _find_target() -> Target | None:
-    """The target for writes of the calling code: that of its context, or that of the tool that owns the thread."""
+    """Return the target for writes of the calling code: the target of its context, or of the tool that owns the thread."""
     try:
         return _target.get()
     except LookupError:
@@ -336,20 +336,20 @@ def _find_target() -> Target | None:
 
 @dataclass(eq=False)
 class _Redirection:
-    """The redirection of one tool or run. `outer` is the target around it, e.g. that of the run around its tool."""
+    """The redirection of one tool or run. `outer` is the target around it: a tool is inside its run."""
 
     target: Target
     outer: Target | None
     earlier: WeakSet[threading.Thread] = field(
         default_factory=lambda: WeakSet(t for t in threading.enumerate() if t.name != IDLE_THREAD)
     )
-    """The threads that already had work when it began."""
+    """The threads that already had work when the redirection began."""
 
 
 _entered: list[_Redirection] = []
 _owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
 """Threads that tools have left behind, with the tools' targets."""
-_NOT_A_TOOLS = (
+_NOT_OF_A_TOOL = (
     "asyncio_",
     "ThreadPoolExecutor",
     "toolloop-late",
@@ -361,14 +361,14 @@ _NOT_A_TOOLS = (
 
 
 def _find_innermost() -> _Redirection | None:
-    """The redirection inside all others; None if there is none, or if two go on side by side."""
+    """Return the redirection that is inside all others; None if there is none, or if two run side by side."""
     outer = {id(each.outer) for each in _entered if each.outer is not each.target}
     innermost = [each for each in _entered if id(each.target) not in outer]
     return innermost[0] if len(innermost) == 1 else None
 
 
 def _find_target_of_thread(thread: threading.Thread) -> Target | None:
-    """The target of the tool that left the thread behind. Else that of the only running tool, if the thread began during it."""
+    """Return the target of the tool that left the thread behind; else of the only running tool, if the thread began during it."""
     innermost = _find_innermost()
     if innermost is None or thread in _owned:
         return _owned.get(thread)
@@ -376,11 +376,11 @@ def _find_target_of_thread(thread: threading.Thread) -> Target | None:
     return innermost.target if by_python and thread not in innermost.earlier else None
 
 
-def _own_threads_left(redirection: _Redirection) -> None:
-    """Let threads that outlive the tool write to its target, and to no later cell. The hooks stay until these threads end."""
+def _redirect_threads_left(redirection: _Redirection) -> None:
+    """Let threads that outlive the tool write to its target, not to a later cell. The hooks stay until these threads end."""
     # A thread of a subclass belongs to a library (tqdm's monitor), and lives as long as the kernel does.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
-    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_A_TOOLS)]
+    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
     if _find_innermost() is redirection:
         for thread in left:
             if thread.name != TOOL_THREAD:

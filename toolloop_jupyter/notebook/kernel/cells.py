@@ -25,15 +25,15 @@ from .where import Kernel, Message, get_kernel, get_shell
 
 
 class _Watcher:
-    """Takes note of each cell that begins."""
+    """Remembers which cell began last."""
 
     def __init__(self) -> None:
         self.request: Message = {}
-        """The request of the cell that began last; {} before the first."""
+        """The request of the cell that began last; {} before the first cell."""
         self._watching = False
 
     def watch(self) -> None:
-        """Begin, with the present cell. Does nothing outside a kernel, or if it is already watching."""
+        """Begin to watch; the cell that runs now counts. Does nothing outside a kernel, or if it is already watching."""
         if not self._watching and get_kernel() is not None:
             self._watching = True
             self._note()
@@ -57,12 +57,12 @@ watch_cells, unwatch_cells = _watcher.watch, _watcher.unwatch
 
 
 def in_callback(kernel: Kernel) -> bool:
-    """Whether the kernel handles a widget's message now."""
+    """Return whether the kernel handles a widget's message now."""
     return _is_of_a_widget(kernel.get_parent("shell"))
 
 
 def _find_request_to_answer(kernel: Kernel) -> Message:
-    """The message that output of this moment answers. In a widget's callback, it is the request of the cell that ran last."""
+    """Return the message that output answers now. In a widget's callback, it is the request of the cell that began last."""
     parent: Message = kernel.get_parent("shell")
     if _is_of_a_widget(parent) and _watcher.request and not _is_shown_by_widget(parent):
         return _watcher.request
@@ -82,7 +82,7 @@ def _is_of_a_widget(message: Message) -> bool:
 
 
 def _is_shown_by_widget(message: Message) -> bool:
-    """Whether an Output widget takes the output that answers this message."""
+    """Return whether an Output widget takes the output that answers this message."""
     ipywidgets: Any = sys.modules.get("ipywidgets")  # not imported here: without it there is no Output widget
     if ipywidgets is None:
         return False
@@ -105,10 +105,10 @@ class Cell:
     execution: str
     """The id of the request that runs the cell; each run of the cell has another one. "" outside a kernel."""
     can_update: bool
-    """Whether `update()` shows anything. False in a terminal, where `display()` prints the text/plain."""
+    """True if `update()` shows anything. It does not in a terminal, where `display()` prints the text/plain."""
 
     def __init__(self, target: Target | None) -> None:
-        """`target` takes the output; None: the terminal."""
+        """`target` takes the output; None stands for the terminal."""
         self._target = target
         request = target.request if isinstance(target, _CellTarget) else {}
         self.cell_id = (request.get("metadata") or {}).get("cellId")
@@ -118,12 +118,12 @@ class Cell:
 
     @classmethod
     def here(cls) -> Cell:
-        """The place where output of the calling code goes now. The object means the same place later, in all threads."""
+        """Return the place where the calling code's output goes now. The object stays at this place, in all threads."""
         return cls._of(get_target())
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Like `here`; but for code inside a tool, the place of the run that called it, since a tool's output is data."""
+        """Like `here`; but code inside a tool gets the place of the run that called the tool, not that of the tool's output."""
         return cls._of(get_target_outside_tools())
 
     @classmethod
@@ -139,7 +139,7 @@ class Cell:
         metadata: Mapping[str, object] | None = None,
         display_id: str | None = None,
     ) -> None:
-        """Show a MIME bundle (values of JSON types, or bytes for pictures) as a new output."""
+        """Show a MIME bundle as a new output. Its values have JSON types, or are bytes for pictures."""
         if self._target is not None:
             self._target.publish(Bundle(bundle, metadata or {}, display_id, replaces=False))
         elif get_shell() is not None:
@@ -163,7 +163,7 @@ class Cell:
     def outputs(self) -> Iterator[None]:
         """Send prints and displays of the code inside, and of tasks and threads that it starts, to this place.
 
-        A thread's output comes here if it runs in a copy of the context. A thread that may outlive the run enters this itself.
+        A thread's output comes here if it runs in a copy of the context. A thread that may outlive the run must enter this, too.
         """
         if self._target is None:
             yield
@@ -171,14 +171,14 @@ class Cell:
         with redirect_output(self._target):
             try:
                 yield
-            finally:  # before what the cell prints next
+            finally:  # so that these prints come before what the cell prints next
                 flush(self._target)
 
     @contextmanager
     def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
         """Like `outputs`, for a whole run. Threads that its tools leave behind write to this place, too.
 
-        `may_be_cleared`: whether the tools' `clear_output()` clears it.
+        With `may_be_cleared`, a tool's `clear_output()` clears this place; without, it does nothing.
         """
         if self._target is None:
             yield
@@ -189,9 +189,9 @@ class Cell:
 
 
 class _CellTarget(Target):
-    """Copies of the kernel's output objects with a fixed parent. They always write into that cell, whatever runs later.
+    """Copies of the kernel's output objects, whose parent is one cell's request. They write into that cell, whatever runs later.
 
-    An object that is not ipykernel's own (put there by `%%capture` or a test) is used without a copy.
+    An output object that is not ipykernel's own (`%%capture` or a test has put it there) is used without a copy.
     """
 
     def __init__(self, request: Message) -> None:
@@ -201,7 +201,7 @@ class _CellTarget(Target):
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
         self._updates = _id(request), self._publisher
-        """The cell that ran last, and the publisher whose messages answer that cell."""
+        """(the request's id, a publisher whose messages answer it), for the cell that began last."""
         flush(None)  # the cell's earlier prints come first
 
     def write(self, name: str, text: str) -> None:
@@ -225,16 +225,16 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """The redirection during a publisher's work. A copied publisher flushes sys.stdout and sys.stderr; that must reach our
-        streams, not the running cell's. A publisher that is no copy has our hook, which must let its message through.
+        """Return the redirection to enter while the publisher sends. A copied publisher flushes sys.stdout and sys.stderr: this
+        must reach our streams, not the running cell's. A publisher that is no copy has our hook, which must let the message pass.
         """
         return redirect_output(self if self._is_copied else None)
 
     def _find_publisher_of_updates(self) -> Any:
-        """The publisher whose messages answer the cell that ran last, which may be a later one than this.
+        """Return a publisher whose messages answer the cell that began last, which may be a later cell than this.
 
         Front-ends find the output to update by its display id. nbclient (0.5 to 0.11) does so, too, but reads only messages
-        that answer the cell that it runs. Any other message after a cell's end is lost there.
+        that answer the cell that it runs. Other messages are lost there when their cell has ended.
         """
         request = _watcher.request
         if request and self._is_copied and _id(request) != self._updates[0]:
@@ -255,7 +255,7 @@ def _copy_stream(name: str, request: Message) -> Any:
 
 
 def _copy_publisher(request: Message) -> tuple[Any, bool]:
-    """A publisher whose messages answer this request, and whether it is a copy."""
+    """Return (a publisher whose messages answer this request, True if it is a copy)."""
     from ipykernel import zmqshell
 
     publisher, publisher_class = get_shell().display_pub, cast("Any", zmqshell.ZMQDisplayPublisher)
@@ -277,9 +277,9 @@ _WARNING = re.compile(r"^(\S+\.py):(\d+): (?=\w*Warning\b)", re.MULTILINE)
 
 
 def name_cells(traceback: str) -> str:
-    """Replace the kernel's temporary file names of cells, in tracebacks and in lines of `warnings`.
+    """Replace the temporary file names of cells by `Cell In[3]`, in tracebacks and in lines of `warnings`.
 
-    Such names mean nothing to a person, and differ at each start. Other files keep their names.
+    The kernel makes these names. They mean nothing to a person, and differ at each start. Other files keep their names.
     """
 
     def in_traceback(match: re.Match[str]) -> str:
@@ -294,13 +294,13 @@ def name_cells(traceback: str) -> str:
 
 
 def find_last_error() -> BaseException | None:
-    """The error that the shell has shown last (it keeps it where Python's own prompt does), or None."""
+    """Return the error that the shell has shown last, or None. IPython keeps it in `sys.last_value`, as Python's prompt does."""
     error = getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
 
 
 def _name_cell(filename: str) -> str:
-    """`Cell In[3]` for the file name under which IPython has compiled that cell; "" for any other file."""
+    """Return `Cell In[3]` for the file name under which IPython has compiled that cell; "" for any other file."""
     compiler: Any = getattr(get_shell(), "compile", None)
     if hasattr(compiler, "format_code_name"):  # IPython >= 8
         return " ".join(compiler.format_code_name(filename) or ())

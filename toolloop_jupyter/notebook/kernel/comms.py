@@ -35,8 +35,8 @@ _LOOK = 0.01
 async def serving_clicks() -> AsyncIterator[None]:
     """While entered, clicks arrive although the cell waits, and Stop is noticed at once.
 
-    May be entered many times at once. In an awaited cell of a terminal IPython, Ctrl-C cancels the run, so that its task does
-    not stay half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
+    Several runs may be inside at once. In an awaited cell of a terminal IPython, Ctrl-C cancels the run, so that the run's task
+    does not stay half-done on IPython's loop. In plain Python, this does nothing.
     """
     with _silence_late_clicks():
         async with serving_nested_run(None):
@@ -92,7 +92,7 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
 
 
 class _State(NamedTuple):
-    """Settings of the whole process that the running cell needs, and that dispatching a message changes.
+    """The settings of the kernel that the running cell needs, and that the dispatch of another message changes.
 
     private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x. From 7.4
     on, the kernel saves them itself.
@@ -129,7 +129,7 @@ class _Pump:
         """The number of the newest message that the pump has seen and left in the queue."""
         self._dispatching: asyncio.Task[None] | None = None
         self._of_cell: _State
-        """The state of the interrupted cell, to be given back to it."""
+        """The state of the interrupted cell, which the cell gets back later."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
         # Not in the run's own context, since prints of a widget callback are not the run's output.
@@ -163,7 +163,7 @@ class _Pump:
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
 
     def dispatches_in(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether `task` handles the message that the pump has taken out of the queue."""
+        """Return whether `task` handles the message that the pump has taken out of the queue."""
         return task is not None and task is self._dispatching
 
     async def _run(self) -> None:
@@ -255,9 +255,9 @@ _pumps: list[_Pump] = []
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return the context for a run for which sync code of the task `outer` waits.
+    """Return the context manager to enter while sync code in the task `outer` waits for a run.
 
-    If the task handles a comm message, the interrupted cell goes on while the context is entered.
+    If the task handles a comm message, the cell that the message has interrupted goes on meanwhile.
     """
     kernel = get_kernel()
     for pump in _pumps:
@@ -270,13 +270,13 @@ def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextM
 
 @contextmanager
 def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
-    """On ipykernel 7: while entered, no new cell begins (the present one may end). Entered while a callback's run waits.
+    """On ipykernel 7: while entered, no new cell begins (the present cell may end). Entered while a callback waits for its run.
 
-    When the callback is done, the kernel puts back the parent that was current when its message came. For a cell that has begun
-    since, that would be the wrong parent, and the front-end would show it as running for ever.
+    When the callback is done, the kernel puts back the parent from before the callback's message. If a new cell had begun since,
+    that would be the wrong parent for it, and the front-end would show the new cell as running for ever.
     """
-    # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. It has no registration, so
-    # it is set on the one kernel object, for the time of the wait.
+    # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. Nobody can register a function for it, so
+    # ours is set on the one kernel object, for the time of the wait.
     before, ended = kernel.should_handle, asyncio.Event()
 
     async def should_handle(stream: object, msg: Message, idents: object) -> bool:
@@ -294,14 +294,14 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
             del kernel.should_handle
             if (
                 getattr(before, "__self__", None) is not kernel
-            ):  # true if a callback runs inside another callback's wait
+            ):  # true if this callback runs while another callback waits
                 kernel.should_handle = before
-        # Later, when the kernel has put the parent back.
+        # The cells wait a little longer, until the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
 
 class CardComms:
-    """The comms of one card's widgets. Made on the thread of the card's run."""
+    """The comms of one card's widgets. Make it on the thread of the card's run."""
 
     def __init__(self) -> None:
         # private: shell_channel_thread and its manager, ipykernel 7.0 to 7.4.
@@ -309,13 +309,13 @@ class CardComms:
         self._subshell: str | None = None
         """The subshell in which the card's run waits; None for the main shell."""
         if shells is not None:
-            with suppress(RuntimeError):  # the user's own thread: its cards are served by the main shell
+            with suppress(RuntimeError):  # a thread of the user's code: the main shell serves its cards
                 self._subshell = shells.subshell_id_from_thread_id(get_ident())
 
     def keep_order(self, comm: object) -> None:
-        """Let one shell handle what the front-end sends to this comm, so that a click does not overtake the change before it.
+        """Let one shell handle all messages to this comm, so that a click does not overtake the change of a field before it.
 
-        ipykernel 7.4 lets the shell handle it that has sent to the comm last. That may be another shell for each field.
+        By default, ipykernel 7.4 chooses the shell that has sent to the comm last. That may be another shell for each field.
 
         private: `_reply_subshell_for` of a comm, ipykernel 7.4. Older versions have no subshells, or are excluded.
         """
@@ -323,8 +323,8 @@ class CardComms:
             comm._reply_subshell_for = lambda _data, _default: self._subshell
 
     def is_click(self, comm: object) -> bool:
-        """Whether the code that runs now handles a front-end's message to this comm. If so, a person has clicked; if not, code
-        has called the click's callback. True if the kernel is not ipykernel, since nobody can tell there.
+        """Return whether the code that runs now handles a front-end's message to this comm. If so, a person has clicked; if not,
+        code has called the callback of the click. True if the kernel is not ipykernel, since nobody can tell there.
         """
         kernel = get_kernel()
         if kernel is None:
@@ -337,8 +337,8 @@ class CardComms:
 def _send_idle_after_comms(kernel: Kernel) -> None:
     """On ipykernel 7.4, send "idle" after a comm message that was handled while a cell runs. The kernel itself does not send it.
 
-    In a front-end, ipywidgets sends a field's next change only after the "idle" of the change before. Without it, the kernel
-    would not hear that a changed choice was changed back.
+    In a front-end, ipywidgets sends a field's next change only after the "idle" for the change before. Without this "idle", the
+    kernel would not hear that a person has changed a choice back.
 
     private: `_publish_status` (ipykernel 6.0 to 7.4), and the option `concurrent`.
     """
@@ -359,11 +359,11 @@ def _stop_sending_idle(kernel: Kernel) -> None:
     below = getattr(vars(kernel).get("dispatch_shell"), "_toolloop_below", None)
     if below is not None:
         del kernel.dispatch_shell
-        if getattr(below, "__self__", None) is not kernel:  # somebody else's
+        if getattr(below, "__self__", None) is not kernel:  # other code has set it
             kernel.dispatch_shell = below
 
 
-# --- Tasks that a tool starts: asyncio would raise their SystemExit out of the loop, which would end the kernel.
+# --- Tasks that a tool starts: asyncio would raise a SystemExit in such a task out of the loop, and the kernel would end.
 
 
 def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:

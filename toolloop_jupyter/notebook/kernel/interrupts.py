@@ -1,8 +1,8 @@
 """Interrupts (■ in a front-end, Ctrl-C): they cancel a run, and let it clean up.
 
-An interrupt comes as SIGINT, in the main thread. There are two ways to a run. A run in sync code, or in an awaited cell of a
-terminal IPython, has its own handler of the signal (`Interrupts`). In an awaited cell of a kernel, ipykernel's handler cancels
-the cell's task, and that cancel reaches the run (`await_with_cleanup`).
+An interrupt comes as SIGINT, in the main thread. It reaches a run in one of two ways. A run in sync code, or in an awaited cell
+of a terminal IPython, has its own handler of the signal (`Interrupts`). In an awaited cell of a kernel, ipykernel's handler
+cancels the cell's task, and that cancel reaches the run (`await_with_cleanup`).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .where import get_shell
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
+"""Seconds that a cancelled run has to clean up. After that time, a further interrupt cancels the run again."""
 _BLOCKED = 0.3
-"""Seconds after which a loop that has not handled an interrupt counts as blocked by one of its callbacks."""
+"""If a loop has not handled an interrupt after so many seconds, one of its callbacks blocks it."""
 LOOK_UP = 0.1
 """Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception raised from another thread,
-only between two of its own steps. A signal just before `select()` would wait until that returns, perhaps as long as a tool's
-timeout (1 in 150, if pressed at once)."""
+only between two of its own steps. A signal that comes just before `select()` would wait until `select()` returns, perhaps as
+long as a tool's timeout. (If ■ was pressed at once, this happened once in 150 times.)"""
 _REPEATED = 0.5
-"""Seconds in which a second interrupt counts as the same one. The interrupted cell goes on for so long: an interrupt between
-two cells hits ipykernel itself (6.17 to 7.4), which then never answers one of them."""
+"""Seconds in which a second interrupt counts as the same one. The interrupted cell ends only after that time: an interrupt
+between two cells would hit ipykernel itself (6.17 to 7.4), which then never answers one of the two."""
 
 
 class Interrupted(KeyboardInterrupt):
     """An interrupt that has ended a run in sync code. The kernel shows it as one line.
 
-    A traceback of some fifteen frames would say no more, and a second interrupt could hit IPython while it makes one.
+    A traceback of some fifteen frames would say no more, and a second interrupt could hit IPython while it makes the traceback.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -47,7 +47,7 @@ class Interrupts:
     """While entered, SIGINT cancels `task`, and does not raise KeyboardInterrupt in the code that happens to run.
 
     The first interrupt cancels. Further ones within `PATIENCE` seconds do nothing, so that they do not disturb the cleanup. If
-    a callback blocks the loop, the first has no effect; the next one then raises KeyboardInterrupt in the callback. Does
+    a callback blocks the loop, the first interrupt has no effect; the next one raises KeyboardInterrupt in the callback. Does
     nothing outside the main thread, since Python handles signals only there.
     """
 
@@ -76,16 +76,16 @@ class Interrupts:
 
     @property
     def happened(self) -> bool:
-        """Whether an interrupt came."""
+        """True if an interrupt came."""
         return self._came_at is not None
 
     def cancel_soon(self) -> None:
-        """Cancel the task: an interrupt has broken into blocking code, which may run in another task."""
+        """Cancel the task. Called after an interrupt has broken into blocking code, which may run in another task."""
         self._came_at = time.monotonic()
         self._loop.call_soon(self._cancel)
 
     def ignore_repeated_interrupt(self) -> None:
-        """If an interrupt came, wait as long as a second one counts as the same."""
+        """If an interrupt came, wait as long as a second interrupt counts as the same one."""
         if self._came_at is not None:
             time.sleep(max(0.0, self._came_at + _REPEATED - time.monotonic()))
 
@@ -97,7 +97,7 @@ class Interrupts:
                 run._loop.call_soon_threadsafe(run._cancel)  # the threadsafe one also wakes a quiet loop
             outermost = _entered[0]._handler_before
             if str(getattr(outermost, "__module__", "")).startswith("ipykernel"):
-                outermost(signum, frame)  # it cancels the awaited cell around them
+                outermost(signum, frame)  # ipykernel's handler cancels the awaited cell around the runs
         elif not self._taken_up and now - self._came_at > _BLOCKED:
             raise KeyboardInterrupt
 
@@ -111,11 +111,11 @@ class Interrupts:
 
 
 _entered: list[Interrupts] = []
-"""The entered ones of the main thread, the innermost last."""
+"""The `Interrupts` that are entered in the main thread, the innermost last."""
 
 
 def _can_handle_signals() -> bool:
-    """Whether this is the main thread, and Python knows the present handler of SIGINT, so that it can be put back."""
+    """Return whether this is the main thread, and Python knows the present handler of SIGINT, so that we can put it back."""
     return (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
     )
@@ -123,10 +123,10 @@ def _can_handle_signals() -> bool:
 
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
-    """Let an interrupt break into blocking code on the loop's own thread, and raise CancelledError for it.
+    """While entered, an interrupt breaks into blocking code on the loop's own thread, and becomes a CancelledError.
 
-    For a sync tool that runs on the loop, and for `input()` in a terminal. Without this, an interrupt waits until the loop
-    runs again. Does nothing outside the main thread.
+    Used for a sync tool that runs on the loop, and for `input()` in a terminal. Otherwise an interrupt would wait until the
+    loop runs again. Does nothing outside the main thread.
     """
     if not _can_handle_signals():
         yield
@@ -137,7 +137,7 @@ def allow_interrupts() -> Iterator[None]:
     except KeyboardInterrupt:
         if _entered:
             _entered[-1].cancel_soon()
-        elif callable(before):  # a kernel's own, which cancels the cell
+        elif callable(before):  # the kernel's own handler, which cancels the cell
             before(signal.SIGINT, None)
         raise asyncio.CancelledError from None
     finally:
@@ -148,7 +148,8 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
     """Await a run so that it can be cancelled, but not while it cleans up.
 
     The first cancel of the awaiting task is passed on to the run; later ones within `PATIENCE` seconds are ignored. If the run
-    then returns a value, that is returned, and the cancel is over. If it raises CancelledError, that is raised.
+    then returns a value, this function returns it, and the awaiting task counts as not cancelled. If the run raises
+    CancelledError, this function raises it, too.
     """
     run = asyncio.ensure_future(awaitable)
     came_at, swallowed = None, 0
@@ -184,17 +185,17 @@ async def _ignore_repeated_cancel(came_at: float) -> int:
 
 
 async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
-    """Prepare the cell of a run that is about to raise this `error` because it was stopped."""
+    """Prepare the end of a cell. Its run was stopped, and is about to raise `error`."""
     show_in_one_line(error)
     await _ignore_repeated_cancel(time.monotonic())
 
 
 def show_in_one_line(error: BaseException) -> None:
-    """Let a cell that ends with this `error` of an interrupt show one line, and not count as failed.
+    """Let the cell that ends with `error`, an interrupt, show one line, and not count as failed.
 
-    A front-end drops all cells that are queued behind a failed one. But ■ should end the run only, as it does in a `%%toolloop`
-    cell. IPython (7 to 9) calls an exception's `_render_traceback_`, and gives the cell's result to `post_run_cell` before
-    ipykernel (6.17 to 7.4) answers the front-end.
+    A front-end drops all cells that are queued behind a failed cell. But ■ should end only the run, as it does in a `%%toolloop`
+    cell. We use two hooks: IPython (7 to 9) calls an exception's `_render_traceback_`, and gives the cell's result to
+    `post_run_cell` before ipykernel (6.17 to 7.4) answers the front-end.
     """
     shell = get_shell()
     if shell is None:
@@ -214,7 +215,7 @@ def show_in_one_line(error: BaseException) -> None:
 
 
 def find_idle_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop on which IPython runs awaited cells, for sync calls to use as well; None while it is running."""
+    """Return the loop on which IPython runs awaited cells, so that sync calls use it, too; None while the loop is running."""
     from IPython.core import async_helpers
 
     helpers: Any = async_helpers
@@ -258,7 +259,7 @@ class _TerminalInterrupts(Interrupts):
 
 
 def _find_task_of_cell(loop: asyncio.AbstractEventLoop) -> asyncio.Task[object] | None:
-    """The task that runs an awaited cell, or None. Its coroutine is the shell's `run_cell_async`, which is public."""
+    """Return the task that runs an awaited cell, or None. Its coroutine is the shell's `run_cell_async`, which is public."""
     code = type(get_shell()).run_cell_async.__code__
     if not loop.is_running():
         return None

@@ -1,8 +1,8 @@
 """Runs async code from sync code: `run_sync` runs one coroutine, `StreamRunner` runs the steps of a stream.
 
-If no loop runs in the main thread, all calls use one kept loop. In another thread, each call makes a loop. If a loop runs (in
-a cell, in a widget's callback), four rules of asyncio forbid to run it from inside. `_turn_running_loop` works around each of
-them during the wait. Afterwards nothing in asyncio is changed:
+Calls from the main thread while no loop runs there share one loop. Calls from another thread make a loop each. In a cell or a
+widget's callback, a loop runs already, and four rules of asyncio forbid to run it from inside. `_turn_running_loop` works around
+each of them during the wait. Afterwards nothing in asyncio is changed:
 
 1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
 2. A task's step refuses to start inside the step of another task. We take the outer task off (`_leave_task`), then put it back.
@@ -47,7 +47,7 @@ _SHUTDOWN_GRACE = 2.0
 
 
 class LoopUnsupported(HarnessError, RuntimeError):
-    """Sync code runs inside a loop that is not asyncio's own, which cannot be entered."""
+    """Sync code was called inside a loop that is not asyncio's own. It cannot wait there for async code."""
 
 
 def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
@@ -56,8 +56,8 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     Works in a cell, in a function or a widget callback (there the kernel's running loop is run from inside, so clicks and other
     tasks go on), in a thread, in a terminal and in plain Python.
 
-    An interrupt cancels the coroutine. If the coroutine returns a value all the same, that is returned; if not, raises
-    KeyboardInterrupt. Inside a loop that is not asyncio's own, raises LoopUnsupported with `instead`, the caller's advice.
+    An interrupt cancels the coroutine. If the coroutine still returns a value, `run_sync` returns it; if not, it raises
+    KeyboardInterrupt. Inside a loop that is not asyncio's own, it raises LoopUnsupported; `instead` is the advice in its message.
     """
     try:
         outer = asyncio.current_task()
@@ -91,7 +91,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
 
 
 def can_run_sync() -> bool:
-    """Whether `run_sync` works here: no loop is running, or one of asyncio's own."""
+    """Return whether `run_sync` works here: no loop is running, or one of asyncio's own loops is."""
     try:
         return isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
     except RuntimeError:
@@ -99,7 +99,7 @@ def can_run_sync() -> bool:
 
 
 def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
-    """Run `make()` as a task in `context` to its end and return its result, whether or not a loop runs here.
+    """Run `make()` as a task in `context` to its end and return its result. A loop may already run here.
 
     Raises the coroutine's own exception; Interrupted (a KeyboardInterrupt) if an interrupt has cancelled it; LoopUnsupported.
     """
@@ -126,7 +126,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work`, and wake the loop often: an exception raised from another thread (a tool's stop) arrives only then."""
+    """Await `work`, and wake the loop often: an exception that another thread raises here (to stop a tool) arrives only then."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await asyncio.wait({task}, timeout=LOOK_UP)
@@ -138,7 +138,7 @@ def _turn_idle_loop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object])
     while not waiter.done():
         try:
             loop.run_until_complete(waiter)
-        except KeyboardInterrupt:  # raised in a callback that blocked the loop; the task is cancelled already
+        except KeyboardInterrupt:  # a callback blocked the loop; `Interrupts` has cancelled the task already
             continue
 
 
@@ -155,7 +155,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
                 # BaseEventLoop's own, since nest_asyncio may have replaced the method of the loop's class.
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
-                continue  # as in _turn_idle_loop
+                continue  # a callback blocked the loop; `Interrupts` has cancelled the task already
             if (
                 loop._stopping
             ):  # the kernel shuts down: a stopping loop does not wait for events, so we wait below
@@ -189,8 +189,8 @@ def _do_nothing() -> None:
 
 
 # --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, by nest_asyncio2 and a correction.
-# On ipykernel 7, nest_asyncio2 delays each callback whose context is entered, and so each click (measured, see `__init__`). So
-# the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+# On ipykernel 7, nest_asyncio2 delays each callback whose context is entered. This delays every click (measured, see `__init__`).
+# So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:
@@ -211,19 +211,19 @@ def nest_loop() -> None:
     with warnings.catch_warnings():
         # nest_asyncio2 warns if nest_asyncio was applied before (Colab does that). The method in question is replaced below.
         warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
-        # A loop that `asyncio.run` makes for itself (in a thread) is closed afterwards, as without the package (from 3.12 on).
+        # run_close_loop (Python >= 3.12): a loop that `asyncio.run` makes, in a thread, is closed afterwards, as without nesting.
         nest_asyncio2.apply(loop, run_close_loop=True)
     loop.run_until_complete = functools.partial(_run_until_complete, loop)  # type: ignore[method-assign]
 
 
 def is_nested() -> bool:
-    """Whether `nest_loop` was called in this kernel."""
+    """Return whether `nest_loop` was called in this kernel."""
     made = vars(find_kernel_loop() or object).get("run_until_complete")
     return getattr(made, "func", None) is _run_until_complete
 
 
 def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
+    """Return the loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
     # ipykernel 6 and 7 keep tornado's loop; `asyncio_loop` is its public attribute.
     return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
 
@@ -244,16 +244,16 @@ def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
 class StreamRunner:
     """Runs the steps of one stream from sync code, in any thread. All steps run on the same loop.
 
-    If a loop runs in the thread of the first step, that loop is used; if not, a loop in a thread of its own.
+    If a loop runs in the thread of the first step, all steps use that loop. If not, they use a loop in a background thread.
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
-        """`instead`: as for `run_sync`."""
+        """`instead` is the advice in the message of a LoopUnsupported."""
         self._instead = instead
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self, make: Make[T]) -> T:
-        """Run `make()` to its end and return its result. Raises as `drive` does."""
+        """Run `make()` to its end and return its result. Raises what `drive` raises."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -273,7 +273,7 @@ class StreamRunner:
 
 
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
-    """Run `make()` on a loop of another thread, in the context of this one.
+    """Run `make()` on `loop`, which runs in another thread, but in the context of this thread.
 
     An interrupt, or another exception in this thread, cancels the work. After the first interrupt we wait for the end of the
     work. After a second interrupt, or another exception, we do not wait.
@@ -285,7 +285,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
         tasks.append(loop.create_task(make()))
         tasks[0].add_done_callback(lambda _: ended.set())
 
-    def cancel() -> None:  # the loop calls it after `begin`, if that was called
+    def cancel() -> None:  # if the loop calls `begin` at all, it calls `cancel` later
         if tasks:
             tasks[0].cancel()
 
@@ -314,7 +314,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
 
 
 class _Loops:
-    """The loops that are kept between calls. A forked process cannot use those of its parent."""
+    """The loops that are kept between calls. A forked process cannot use the loops of its parent process."""
 
     def __init__(self) -> None:
         self._kept: asyncio.AbstractEventLoop | None = None
@@ -324,14 +324,14 @@ class _Loops:
         self._lock = threading.Lock()
 
     def get_kept(self) -> asyncio.AbstractEventLoop:
-        """Return the main thread's loop for all calls. (LiteLLM's logging worker prints a complaint for each new loop.)"""
+        """Return the loop that all calls of the main thread share. (LiteLLM's logging worker complains of each new loop.)"""
         if self._kept is None or self._kept.is_closed() or self._kept_by != os.getpid():
             self._kept, self._kept_by = asyncio.new_event_loop(), os.getpid()
             atexit.register(_close, self._kept)
         return self._kept
 
     def get_background(self) -> asyncio.AbstractEventLoop:
-        """Return the loop that runs in a thread of its own."""
+        """Return the loop of the background thread, which is started if it does not run."""
         with self._lock:
             if self._background is None or self._thread is None or not self._thread.is_alive():
                 self._background = asyncio.new_event_loop()
@@ -347,7 +347,7 @@ _loops = _Loops()
 
 
 def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None) -> None:
-    """Cancel the tasks that are left on a loop at exit, and close the loop. `thread`: the thread that runs the loop, if any."""
+    """At exit, cancel the tasks that are left on a loop, and close the loop. `thread` is the thread that runs it, if any."""
     if thread is not None and thread.is_alive():
         loop.call_soon_threadsafe(loop.stop)
         thread.join(1)  # not longer than a second, since a tool may block it

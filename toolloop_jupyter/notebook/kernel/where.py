@@ -30,34 +30,34 @@ class Kernel(Protocol):
 
 
 def get_shell() -> Any:
-    """The running IPython shell, or None. Imports nothing: a shell exists only where IPython is imported."""
+    """Return the running IPython shell, or None. Imports nothing: without IPython imported, there is no shell."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
 
 
 def get_kernel() -> Kernel | None:
-    """The running ipykernel, or None. Other kernels (xeus-python, JupyterLite) lack the parts that this room uses."""
+    """Return the running ipykernel, or None. Other kernels (xeus-python, JupyterLite) lack the parts that this room uses."""
     kernelbase, kernel = sys.modules.get("ipykernel.kernelbase"), getattr(get_shell(), "kernel", None)
     return kernel if kernelbase is not None and isinstance(kernel, kernelbase.Kernel) else None
 
 
 def in_kernel() -> bool:
-    """Whether this is a Jupyter kernel (not a terminal, not plain Python)."""
+    """Return whether this is a Jupyter kernel (not a terminal, not plain Python)."""
     return get_kernel() is not None
 
 
 def in_terminal() -> bool:
-    """Whether a person sits at a terminal: there is no kernel, and stdin is a terminal."""
+    """Return whether a person sits at a terminal: there is no kernel, and stdin is a terminal."""
     return not in_kernel() and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def ignores_ctrl_c() -> bool:
-    """Whether Ctrl-C cannot end a run: in a terminal whose process ignores SIGINT, as one started by `nohup` or by `&` does."""
+    """Return whether Ctrl-C cannot end a run: in a terminal, the process ignores SIGINT (one that `nohup` or `&` starts does)."""
     return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:
-    """Whether `input()` can ask somebody. In a kernel, the execute request tells: nbconvert's and papermill's say no."""
+    """Return whether `input()` can ask somebody. In a kernel, the execute request says so; nbconvert's and papermill's say no."""
     kernel = get_kernel()
     if kernel is None:
         return in_terminal()
@@ -67,21 +67,21 @@ def has_stdin() -> bool:
 
 
 def has_widgets() -> bool:
-    """Whether ipywidgets is installed. Nothing is imported."""
+    """Return whether ipywidgets is installed. Nothing is imported."""
     return find_spec("ipywidgets") is not None
 
 
 def has_widget_frontend() -> bool:
-    """Whether a person can probably click a widget: this is a kernel with widgets, and its client answers `input()`.
+    """Return whether a person can probably click a widget: this is a kernel with widgets, and its client answers `input()`.
 
-    No front-end sends a message that it shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs that run
+    No front-end tells the kernel that it shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs that run
     a notebook do not. `%toolloop doctor` finds out for certain, by a click.
     """
     return in_kernel() and has_stdin() and has_widgets()
 
 
 def executes_notebooks() -> bool:
-    """Whether nbclient started the kernel, for nbconvert, papermill and the like: nobody can click there.
+    """Return whether nbclient started the kernel, for nbconvert, papermill and the like: nobody can click there.
 
     nbclient (0.5 to 0.11) keeps the history of its kernels in memory (`hist_file`), and nothing else does.
     """
@@ -90,7 +90,7 @@ def executes_notebooks() -> bool:
 
 
 def delivers_clicks() -> bool:
-    """Whether a click can overtake the running cell: the kernel lets it, or `comms.py` takes it out of the kernel's queue."""
+    """Return whether a click can overtake the running cell, by the kernel itself (7.4) or by `comms.py` (ipykernel 6)."""
     kernel = get_kernel()
     if kernel is None or hasattr(kernel, "msg_queue"):
         return kernel is not None

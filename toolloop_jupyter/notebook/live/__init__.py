@@ -1,4 +1,4 @@
-"""A run in its cell while it goes on, and the display of its Result afterwards."""
+"""Show a run in its cell while it runs, and its Result afterwards."""
 
 from .asking import (
     GRACE,

@@ -1,4 +1,4 @@
-"""Ask a person about one call: by a card if widgets can be clicked, by a prompt if there is a keyboard; else nobody is asked."""
+"""Ask a person about one call: by a card if widgets can be clicked, by `input()` if there is a keyboard; else nobody is asked."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..transcript import REACH, Block, make_bundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
-"""The answer to a request if nobody can be asked. "leave": the stream's own rule answers it."""
+"""The answer to a request if nobody can be asked. "leave" leaves the answer to the stream that the request came from."""
 Means = Literal["auto", "card", "input"]
 
 GRACE = 3.0
 """Seconds that the first card waits for a click, if the kernel's client answers no `input()` and is not nbclient. Most such
-clients are scripts. But a front-end without a keyboard looks the same, since no message says that it shows widgets."""
+clients are scripts. But a front-end with widgets may look the same, since no message says that it shows widgets."""
 NOBODY = "nobody is there to approve it (an unattended run)"
 
 
@@ -29,10 +29,10 @@ class NobodyThere(HarnessError):
 
 
 class _Clicks:
-    """Whether clicks come back from this kernel's client, if it has no keyboard."""
+    """What is known about the kernel's client, if it has no keyboard."""
 
     arrive: bool | None = None
-    """None before the first card has been tried."""
+    """True if clicks come back from it; None before the first card has been tried."""
 
 
 def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
@@ -56,10 +56,10 @@ async def ask_person(
     means: Means = "auto",
     reach: Mapping[Scope, str] = REACH,
 ) -> Decision | None:
-    """Ask, wait until `approval` is decided, and return the decision. Does not wait if nobody can answer.
+    """Ask a person, wait until `approval` is decided, and return the decision. If nobody can be asked, `unattended` decides.
 
-    `reach` names the scopes at a prompt. Returns None for a request that is left to its stream. Raises NobodyThere in an
-    unattended run with `unattended="error"`; the call is denied then, too.
+    `reach` has the words for the scopes at a prompt. Returns None if the answer is left to the stream. Raises NobodyThere if
+    nobody can be asked and `unattended` is "error"; the call is denied then, too.
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
@@ -86,14 +86,14 @@ NO_CARD = "the approval card here works only while its kernel runs; without an a
 
 
 def name_call(approval: Approval, number: int) -> str:
-    """The call that a card asks about, or in which it asks, for its title."""
+    """Words for a card's title: the number of the call that it asks about, or of the running call that asks a question."""
     return f"{'asked in ' if approval.question else ''}call {number} of this run"
 
 
 async def put_card(
     output: CellOutput, approval: Approval, record: Block, position: str, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Show the approval card in an output until it is decided. A viewer without widgets shows the `record` instead."""
+    """Show the approval card in `output` until `approval` is decided. A viewer without widgets shows the `record` instead."""
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, position=position, reach=reach, comms=kernel.CardComms())
@@ -106,23 +106,23 @@ async def put_card(
 
 
 def _may_click() -> bool:
-    """Whether to try a card although there is no keyboard."""
+    """True if a card may be tried although there is no keyboard."""
     return _Clicks.arrive is None and may_have_buttons()
 
 
 def may_have_buttons() -> bool:
-    """Whether nothing known so far keeps a button from being shown and clicked here."""
+    """False if no button can be shown and clicked: outside a kernel, without widgets, or if a program executes the notebook."""
     return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
 
 
 def note_click() -> None:
-    """Note that a click came back in this kernel: somebody is there, even if the client has no keyboard."""
+    """Called when a click has come back to this kernel: somebody is there, even if the client has no keyboard."""
     _Clicks.arrive = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
-    """Show a card for `GRACE` seconds. Without a click, nobody is there, and later calls do not wait again."""
-    # The denial counts only if nobody has decided before.
+    """Show a card for `GRACE` seconds. If nobody clicks, the call is denied, and no later request waits again."""
+    # The denial has no effect if the request is decided by then.
     timer = asyncio.get_running_loop().call_later(GRACE, lambda: approval.deny(NOBODY, by="unattended"))
     try:
         await show_card(approval)
@@ -136,8 +136,8 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 def ask_at_prompt(
     approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Ask at a keyboard. Keys: y; n with a reason; e to edit the arguments; a (or s) for all calls of this tool in this run
-    (or session; `reach` names them); ? for an explanation of the keys and the tool.
+    """Ask by a prompt. A person types y; n with a reason; e to edit the arguments; a for all calls of this tool in this run; s
+    for all in this session; or ? for an explanation. `reach` has the words for "this run" and "this session".
     """
     print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
     if approval.origin:
@@ -179,13 +179,13 @@ _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
 def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
-    """The keys that may be typed -> (the key's name in the question, its effect)."""
+    """The letters that may be typed -> (the letter's name in the question, its effect)."""
     tool = visible(approval.tool)
     keys = {
         "y": ("[y]es", "run it with these arguments"),
         "n": (
             "[n]o (n REASON)",
-            "do not run it; the model is told so, and the reason that stands behind the n",
+            "do not run it; the model is told so, and the reason that you type after the n",
         ),
         "e": ("[e]dit", "change the arguments, one after the other, and run it"),
         "a": (
@@ -219,7 +219,7 @@ def _write_argument(name: str, value: object) -> list[str]:
 
 
 class _NobodyTypes(Exception):
-    """The keyboard gives no more lines. str() is the reason of the denial."""
+    """The keyboard gives no more lines. `str()` is the reason for the denial."""
 
 
 def _read(read: Callable[[str], str], prompt: str) -> str:
@@ -235,8 +235,8 @@ def _read(read: Callable[[str], str], prompt: str) -> str:
 
 
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
-    """Ask for each argument; Enter keeps it. An answer is read as JSON, or as text if it is no JSON."""
-    print("    Enter keeps the value in brackets; a value is JSON, or text as it is")  # noqa: T201 - a prompt
+    """Ask for a new value of each argument; Enter keeps the old one. An answer is read as JSON, or as text if it is no JSON."""
+    print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():
         shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))

@@ -1,7 +1,7 @@
-"""Convert a stream of LiteLLM's own harnesses into a stream of our events, so that `show()` can show it.
+"""Convert a stream of LiteLLM's own harnesses (`litellm.harness`) into a stream of our events, which `show()` can show.
 
-The classes of `litellm.harness.types` (1.110) have the fields of our events, or fewer. Nothing here imports LiteLLM: whoever has
-an event of LiteLLM has imported it. An event that a later release adds is shown as a line of text.
+A class of `litellm.harness.types` (1.110) has the fields of our class of the same name, or fewer. This module does not import
+LiteLLM: where there is an event of LiteLLM's, LiteLLM was imported. An event that a later release adds is shown as a line.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from ..transcript import Notice
 
 Shown: TypeAlias = Event | Compaction | Notice
 Theirs: TypeAlias = Any
-"""An object of LiteLLM's, whose types cannot be imported here."""
+"""An object of one of LiteLLM's classes, which are not imported here."""
 Made = TypeVar("Made")
 _KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
-"""Our classes that have all fields of LiteLLM's classes, and perhaps more."""
+"""Our event classes whose objects can be made from the fields of LiteLLM's objects."""
 
 LOOK = 0.15
-"""Seconds that an `on_approval` gets to answer before a card is shown."""
+"""Seconds that LiteLLM's `on_approval` gets to answer before a card is shown, and between later looks at its answer."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
-"""LiteLLM's own reason for the denial of a request that the reader of its stream left unanswered."""
+"""LiteLLM denies a request with this reason if the reader of its stream has left the request unanswered."""
 
 
 def _is_theirs(value: object, kind: type) -> bool:
-    """Whether `value` is an object of LiteLLM's class with the name of `kind`."""
+    """True if `value` is an object of LiteLLM's class that has the same name as our class `kind`."""
     types = sys.modules.get("litellm.harness.types")
     return types is not None and isinstance(value, getattr(types, kind.__name__))
 
 
 def is_litellm_result(value: object) -> bool:
-    """Whether `value` is a Result of LiteLLM's."""
+    """True if `value` is LiteLLM's Result, not ours."""
     return _is_theirs(value, Result)
 
 
 def convert_result(result: Theirs) -> Result:
-    """A Result, ours or LiteLLM's, as ours."""
+    """Convert LiteLLM's Result into ours. A Result of ours is returned unchanged."""
     if isinstance(result, Result):
         return result
     converted = _Conversion(live=False)
@@ -69,10 +69,10 @@ def convert_result(result: Theirs) -> Result:
 
 
 class LiteLLMStream:
-    """A stream of LiteLLM's, sync or async, as an async stream of our events. `result` is LiteLLM's own Result.
+    """Reads LiteLLM's stream (sync or async), and yields our events asynchronously. `result` is LiteLLM's own Result.
 
-    If the reader is cancelled, the read from LiteLLM goes on: a cancel inside LiteLLM's generator would end it without its Done
-    event.
+    If the reader is cancelled, the read from LiteLLM's stream continues, because a cancel inside LiteLLM's generator would end
+    the stream without a Done event.
     """
 
     def __init__(self, stream: Theirs) -> None:
@@ -84,7 +84,7 @@ class LiteLLMStream:
         self._converted = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
         self._deciding: asyncio.Future[None] | None = None
-        """A task that watches whether LiteLLM's side decides the last request."""
+        """The task that waits for LiteLLM's own decision about the last request."""
         self._cancelled = False
         self.result: Theirs = None
         """LiteLLM's Result, once its Done event has come."""
@@ -124,8 +124,8 @@ class LiteLLMStream:
         return event
 
     async def _take_over_later(self, ours: Approval) -> None:
-        """End the wait for a person when LiteLLM's request is answered: by a slow `on_approval`, or because somebody has
-        cancelled LiteLLM's own stream.
+        """Decide our request as soon as LiteLLM's is decided: by a slow `on_approval`, or because LiteLLM's own stream was
+        cancelled. That ends the wait for a person.
         """
         while not ours.answered:
             await asyncio.sleep(LOOK)
@@ -133,11 +133,11 @@ class LiteLLMStream:
 
 
 def _find_answer(theirs: Theirs) -> Decision | None:
-    """The decision on a request of LiteLLM's, whoever made it; None while there is none."""
+    """The decision about LiteLLM's request `theirs`; None while the request is not decided."""
     if not theirs.answered:
         return None
     try:
-        theirs.wait().send(None)  # its future is done, so this ends at once, on whatever loop the future is
+        theirs.wait().send(None)  # its future is done, so this ends at once, whatever the future's loop is
     except StopIteration as ended:
         allowed, reason = ended.value
         return Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")
@@ -147,7 +147,7 @@ def _find_answer(theirs: Theirs) -> Decision | None:
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
-    """An object of our class `kind`, with the fields that LiteLLM's object has."""
+    """Make an object of our class `kind` with the fields of LiteLLM's object `theirs`."""
     names: Mapping[str, object] = getattr(kind, "__dataclass_fields__", {})
     return kind(**{name: getattr(theirs, name) for name in names if hasattr(theirs, name)})
 
@@ -156,18 +156,18 @@ class _Conversion:
     """Converts LiteLLM's events into ours, one after the other, and collects the data for a Result."""
 
     def __init__(self, *, live: bool) -> None:
-        """`live`: the turn goes on now, so the time that a call takes can be measured."""
+        """`live`: True if the turn is running while its events are converted; only then can the time of a call be measured."""
         self._live = live
         self._events: list[Theirs] = []
         """Our events, and the notices between them."""
         self._open: dict[str, tuple[ToolCall, float]] = {}
-        """The calls without a result, with the time at which they began."""
+        """The calls without a result by their ids, each with the time at which it began."""
         self._asked: dict[str, tuple[Theirs, Approval]] = {}
-        """(LiteLLM's request, ours) for each call with a request."""
+        """The id of a call -> (LiteLLM's request, our request)."""
         self._text = ""
 
     def take(self, event: Theirs) -> list[Shown]:
-        """Our events for one of LiteLLM's."""
+        """Convert one event of LiteLLM's; returns our events for it."""
         if _is_theirs(event, Done):
             return [*self.end(event.result), Done(self.result(event.result))]
         made = self._request(event) if _is_theirs(event, Approval) else [self._make(event)]
@@ -175,7 +175,7 @@ class _Conversion:
         return made
 
     def end(self, result: Theirs) -> list[Shown]:
-        """The answer as a Text, if it has come only in LiteLLM's Result."""
+        """Return the answer as a Text event if it was only in LiteLLM's Result; else []."""
         is_answer = result.stop_reason != "runtime_error" and result.output is None
         if not is_answer or result.text.strip() in self._text:
             return []
@@ -184,9 +184,9 @@ class _Conversion:
         return [unsaid]
 
     def result(self, theirs: Theirs) -> Result:
-        """LiteLLM's Result as ours."""
+        """Convert LiteLLM's Result into ours."""
         failed = theirs.stop_reason == "runtime_error"
-        # LiteLLM puts the error behind the partial text, and has no field for it.
+        # LiteLLM appends the error to the partial text, and has no field for errors.
         error = theirs.text.removeprefix(self._text).strip() or "the run failed, and gave no reason"
         return Result(
             text=self._text if failed else theirs.text,
@@ -194,25 +194,25 @@ class _Conversion:
             files=[_copy(FileChange, change) for change in theirs.files],
             events=self._events,
             usage=_copy(Usage, theirs.usage),
-            cost=theirs.cost or None,  # 0.0 is LiteLLM's word for a price that nobody told, too
+            cost=theirs.cost or None,  # LiteLLM gives 0.0 for an unknown price, too
             stop_reason=theirs.stop_reason,
             session_id=theirs.session_id,
             error=error if failed else None,
         )
 
     def hand_back(self) -> None:
-        """Answer LiteLLM's open requests as ours were answered. One without a decision is denied by LiteLLM's own rule."""
+        """Answer LiteLLM's open requests as ours were answered. If ours has no decision, LiteLLM itself denies its request."""
         for theirs, ours in self._asked.values():
             if ours.decision is not None and not theirs.answered:
                 theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
 
     def deny_open(self) -> None:
-        """Deny all our requests that have no decision: the turn is stopped."""
+        """Deny all our requests that have no decision, because the turn is stopped."""
         for _, ours in self._asked.values():
             ours.deny(ENDED, by="stop")
 
     def take_over(self, call_id: str) -> Decision | None:
-        """Decide our request as LiteLLM's was decided, if nobody has decided ours; returns the decision that counts."""
+        """If our request is open, decide it as LiteLLM's was decided. Returns the decision that LiteLLM has followed, or None."""
         theirs, ours = self._asked[call_id]
         answer = _find_answer(theirs)
         if answer is not None and not ours.answered:
@@ -232,7 +232,7 @@ class _Conversion:
         return self._end_call(made) if isinstance(made, ToolResult) else made
 
     def _request(self, theirs: Theirs) -> list[Shown]:
-        """Our request for one of LiteLLM's. It belongs to an open call of its tool; if there is none, a call is made for it."""
+        """Make our request for LiteLLM's. It gets an open call of the same tool; if there is no such call, a call is added."""
         calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         fitting = [call for call in calls if call.input == theirs.input] or calls
@@ -245,7 +245,7 @@ class _Conversion:
             input=theirs.input,
             call_id=call.id,
             why="the agent asks",
-            scopes=("call",),  # LiteLLM's request is allowed or denied as it stands, and once
+            scopes=("call",),  # LiteLLM's request can only be allowed or denied unchanged, for one call
             editable=False,
         )
         self._asked[call.id] = (theirs, ours)

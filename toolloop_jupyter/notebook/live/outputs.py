@@ -1,8 +1,8 @@
-"""The prints, displays and items of a tool call while it runs, kept in the order in which a person reads them.
+"""Collect the prints, displays and generator items of a running tool call, in the order in which a person reads them.
 
-Consecutive prints of one stream become one text, with progress bars at their last state. An updated display replaces the old
-one. A widget (such as tqdm's bar in notebooks) is shown as its present text. `RunHooks` collects all this for the page that shows
-the run.
+Consecutive prints to stdout (or to stderr) become one text, which has progress bars in their last state. An updated display
+replaces the old one. A widget (such as tqdm's bar in notebooks) is shown as its present `repr`. `RunHooks` collects all this
+for the page that shows the run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..html import counted
 from ..transcript import WIDGET, find_bundle, get_picture_bytes
 
 MOST_KEPT = 400_000
-"""Characters of one printed text that are kept: its beginning and its end."""
-LOADING = "loading litellm (once in a session, some seconds)"
+"""The most characters that are kept of one printed text: its beginning and its end."""
+LOADING = "loading litellm (once in a kernel, some seconds)"
 LAST_ITEMS = 20
-"""Items of a generator that are shown while it goes on."""
+"""How many of a generator's last items are shown while it runs."""
 LATE = 0.2
-"""Seconds in which output after a call's end is collected before it is shown."""
+"""Seconds for which output that comes after a call's end is collected, before all of it is shown."""
 
 
 class PrintedText:
@@ -59,7 +59,7 @@ class PrintedText:
 
 
 class CallOutputs(PrintKeeper):
-    """Collects the outputs of one call, from any thread. str() is their text for the model."""
+    """Collects the outputs of one tool call, from any thread. `str()` of this object is their text for the model."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -72,7 +72,7 @@ class CallOutputs(PrintKeeper):
         self._item_count = 0
 
     def take(self, kind: str, payload: Any) -> None:
-        """Take a piece: ("stdout" or "stderr", text) or ("display", MIME bundle)."""
+        """Add an output. `kind` is "stdout" or "stderr" for a text, "display" for a MIME bundle."""
         with self._lock:
             self._taken += 1
             if kind != "display":
@@ -95,14 +95,14 @@ class CallOutputs(PrintKeeper):
         self._parts.append(("display", bundle))
 
     def add_item(self, item: object) -> None:
-        """Take one more item of a generator."""
+        """Add one more item of a generator."""
         with self._lock:
             self._taken += 1
             self._items.append(item)
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """The outputs so far, in order. With `items`, the last items of a generator follow, since no result has them yet."""
+        """The outputs so far, in order. With `items`, a generator's last items follow, for a call that has returned no value."""
         with self._lock:
             parts: list[tuple[str, object]] = [
                 (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
@@ -123,11 +123,11 @@ class CallOutputs(PrintKeeper):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has come yet."""
+        """True if there has been no output yet."""
         return self._taken == 0
 
     def state(self) -> object:
-        """A value that changes when there is new output."""
+        """A value that differs from the earlier one if there is new output."""
         with self._lock:
             return (
                 self._taken,
@@ -135,7 +135,7 @@ class CallOutputs(PrintKeeper):
             )
 
     def clear(self) -> None:
-        """Forget all outputs. Later ones are still taken."""
+        """Forget all outputs so far. Later outputs are still collected."""
         with self._lock:
             self._parts, self._positions, self._widgets = [], {}, {}
             self._items.clear()
@@ -164,16 +164,16 @@ def _read_text(bundle: Mapping[str, object]) -> str:
 
 
 def _find_widget(view: object) -> object:
-    """The live widget of a view, or None. Nothing is imported: a widget exists only where ipywidgets is."""
+    """The widget that a MIME bundle's `view` names, or None. ipywidgets is not imported: without it there are no widgets."""
     module = sys.modules.get("ipywidgets.widgets.widget")
     if module is None or not isinstance(view, Mapping):
         return None
-    # Private (ipywidgets 8), `Widget.widgets` before; what a front-end's state request reads.
+    # Private since ipywidgets 8; `Widget.widgets` before. ipywidgets answers a front-end's request for all states from it.
     widgets = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
     return widgets.get(view.get("model_id"))
 
 
-# --- facts about a run while it goes on -------------------------------------------------------------------------
+# --- facts about a run while it runs ----------------------------------------------------------------------------
 
 
 class RunningCall:
@@ -194,16 +194,16 @@ class RunningCall:
 
     @property
     def is_silent(self) -> bool:
-        """Whether there is no output and no report of progress yet."""
+        """True if there is no output and no report of progress yet."""
         return not self.note and self.outputs.is_empty
 
     def has_news(self) -> bool:
-        """Whether something is new since the last call of this method: output, progress, or another second of time."""
+        """True if something is new since this method was last called: output, progress, or another second of time."""
         seen, self._seen = self._seen, (self.outputs.state(), self.note, int(self.seconds))
         return seen != self._seen
 
     def take(self, kind: str, payload: object) -> None:
-        """Take a print or display of the tool; called from its thread."""
+        """Add a print or display of the tool. Called from the tool's thread."""
         self.outputs.take(kind, payload)
         if self._show_late is not None and self._timer is None:
             self._timer = threading.Timer(LATE, self._late)
@@ -211,7 +211,9 @@ class RunningCall:
             self._timer.start()
 
     def end(self, show_late: Callable[[], None]) -> None:
-        """Note that the call has its result. A thread that it leaves behind may go on; `show_late` shows its output."""
+        """Called when the call has its result. The call may leave a thread running; from now on `show_late` is called to show
+        what that thread prints or displays.
+        """
         self._show_late = show_late
 
     def _late(self) -> None:
@@ -221,14 +223,14 @@ class RunningCall:
 
 
 class RunHooks(Observer):
-    """Collects facts for the page that shows a run, which the run's events do not have: its present step, its usage so far, and
-    the prints, displays, items and progress of its tools. It draws nothing. It is called from any thread.
+    """Collects what a run's page shows and the run's events do not have: what the run is doing, its usage so far, and the prints,
+    displays, generator items and progress of its tools. It draws nothing. Its methods are called from any thread.
     """
 
     wants_output = True
 
     def __init__(self, model: str = "") -> None:
-        """`model` is the run's model, for which LiteLLM may have to be imported."""
+        """`model` is the run's model. If LiteLLM has to be imported for it, the page says so until the first model call."""
         self.doing = LOADING if model and must_load(model) else "starting"
         self.usage = Usage()
         self.cost: float | None = 0.0
@@ -240,15 +242,15 @@ class RunHooks(Observer):
         return time.monotonic() - self._began
 
     def of(self, call_id: str) -> RunningCall | None:
-        """The running call with this id; None before its function runs."""
+        """The facts about the call with this id; None before its function starts."""
         return self._calls.get(call_id)
 
     def begin(self, call_id: str) -> None:
-        """Note that the function of a call starts now."""
+        """Begin to collect facts about a call. Called when the call's function starts."""
         self._calls[call_id] = RunningCall()
 
     def say(self, doing: str) -> None:
-        """Set the text about the run's present step, such as "waiting for you"."""
+        """Set the words for what the run is doing, such as "waiting for you"."""
         self.doing = doing
 
     async def before_model(self, request: Request) -> None:
@@ -285,14 +287,14 @@ def pass_on(kind: str, payload: Any) -> None:
             )
 
 
-# --- figures that a tool leaves open in pyplot, shown under its call: the inline backend would show them below the cell ---
+# --- figures that a tool leaves open in pyplot; they are shown at its call (the inline backend shows them below the cell) ---
 
 _watching: list[object] = []
-"""One object for each tool that runs now. If several run, nobody can tell which of them has made a figure; then it stays open."""
+"""One object for each tool that runs now. If several run, one cannot know which has made a figure; then the figure stays open."""
 
 
 class FigureBundle(dict[str, object]):
-    """A MIME bundle with the figure that it was made from."""
+    """A MIME bundle, and the figure that the bundle was made from."""
 
     def __init__(self, data: Mapping[str, object], figure: object) -> None:
         super().__init__(data)
@@ -301,9 +303,9 @@ class FigureBundle(dict[str, object]):
 
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
-    """Give `take` a bundle for each figure that the code inside has opened and not closed, and close the figure in pyplot.
+    """Call `take` with a bundle for each figure that the code inside has opened and not closed; close the figure in pyplot.
 
-    Only with the inline backend, and only if that closes figures at the end of a cell (its default).
+    This happens only with the inline backend, and only if the backend closes figures at the end of a cell (its default).
     """
     before = {id(figure) for figure in _open_figures()}
     me = object()
@@ -324,7 +326,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
 
 
 def _open_figures() -> list[object]:
-    # pyplot keeps its open figures there; the inline backend reads that, too.
+    # pyplot keeps its open figures in this module, and the inline backend reads them there.
     helpers = sys.modules.get("matplotlib._pylab_helpers")
     return (
         [] if helpers is None else [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]

@@ -1,6 +1,6 @@
 """The outputs of one run, one below the other, in a limited number.
 
-JupyterLab shows the first 50 outputs of a cell (its `maxNumberOutputs`, 4.6) and hides the newest, which would be the
+JupyterLab shows the first 50 outputs of a cell (its `maxNumberOutputs`, 4.6) and hides later ones, so it could hide the
 approval card. So when a run has `MOST` outputs, the older ones are joined into one output: the cell is cleared and all outputs
 are shown again, which a front-end does without a flicker (`clear_output(wait=True)`).
 """
@@ -14,14 +14,14 @@ from .. import kernel
 from ..transcript import WIDGET, Block, make_bundle
 
 MOST = 40
-"""Outputs of a run. Up to JupyterLab's limit there is room for outputs of a person's own code."""
+"""The most outputs of a run. The others up to JupyterLab's limit are left for the person's own code."""
 KEPT = 10
-"""The newest outputs, which stay outputs of their own: one of them is being written, one may be a card."""
+"""How many of the newest outputs are never joined: one of them is being written, one may be a card."""
 EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 
 class CellOutput:
-    """The place of one block in the cell. It gets its position when the first bundle is put there."""
+    """The output of one block. It gets its position in the cell when it gets its first bundle."""
 
     def __init__(self, column: OutputColumn) -> None:
         self._column = column
@@ -29,23 +29,23 @@ class CellOutput:
         self.display: _Display | None = None
 
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
-        """Show a MIME bundle, or replace the present one. With `soon` False, an output that is joined with others is not sent
-        now, but with their next change.
+        """Show a MIME bundle, or replace the present one. If `soon` is False and this output is joined with others, the
+        change is not sent now, but with the next change of the others.
         """
         if bundle == self.bundle:
             return
         if WIDGET in self.bundle and not self._column.can_update:
-            self.display = None  # a card that cannot be replaced: its record comes below it
+            self.display = None  # a card that cannot be replaced; this bundle goes below it
         self.bundle = bundle
         self._column.show(self, soon=soon)
 
     @property
     def is_there(self) -> bool:
-        """Whether it has its position in the cell."""
+        """True if the output has its position in the cell."""
         return self.display is not None
 
     def draw(self, block: Block | None, *, soon: bool = True) -> None:
-        """Show a block, or replace the present one; None empties the output. `soon` is as for `put`."""
+        """Show a block, or replace the present one; None empties the output. For `soon`, see `put`."""
         self.put(EMPTY if block is None else make_bundle(block), soon=soon)
 
 
@@ -86,7 +86,7 @@ class _Display:
 
 
 class OutputColumn:
-    """All outputs of one run. `owns`: nothing else is in the cell, so it may be cleared."""
+    """All outputs of one run. `owns`: True if nothing else is in the cell, so that the cell may be cleared."""
 
     def __init__(self, cell: kernel.Cell, *, owns: bool = False) -> None:
         self._cell = cell
@@ -108,9 +108,7 @@ class OutputColumn:
 
     def _append(self, output: CellOutput) -> None:
         if self._displays and self.can_update and (last := self._displays[-1]).is_empty:
-            last.hold(
-                [output]
-            )  # reuse the empty place of a card or of a call's progress, which would be a gap
+            last.hold([output])  # else the place of a finished card or progress would be an empty gap
             self._cell.update(output.bundle, last.display_id)
             return
         if self._owns and len(self._displays) >= MOST:
@@ -119,7 +117,7 @@ class OutputColumn:
         self._cell.display(output.bundle, display_id=self._displays[-1].display_id)
 
     def _put_together(self) -> None:
-        """Join the older outputs between widgets into one display each, and show all outputs again."""
+        """Join the older outputs into one display, or into several if widgets stand between them. Show all outputs again."""
         older, newest = self._displays[:-KEPT], self._displays[-KEPT:]
         for display in older:
             display.hold([output for output in display.outputs if output.bundle != EMPTY])

@@ -1,4 +1,4 @@
-"""Show a run of the API in a notebook: a stream, a Result, and the approval card of `agent()` and its sessions."""
+"""Show what the Python API brings into a notebook: a stream, a Result, the approval cards of `agent()` and of sessions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
-    """Await something that is not shown, such as a run. While it waits for LiteLLM's import, a line in the cell says so."""
+    """Await `start()`, and return its value. If `model` needs LiteLLM's import, a line in the cell says so until it is done."""
     if not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
@@ -58,17 +58,17 @@ async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
 
 
 def can_ask_in_cell() -> bool:
-    """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
+    """True if a person can be asked in the running cell: by a card, or at a terminal's prompt."""
     return kernel.in_kernel() or kernel.in_terminal()
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask in the cell that runs, and leave the record there. A run inside a tool asks outside of the tool's output."""
+    """Ask in the running cell, and leave a record of the decision there. A run in a tool asks outside of the tool's output."""
     await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
 
 
 async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
-    """The same about a call in the run of one row of a table."""
+    """Ask in the running cell about a call in the run of one row of a table: row `number` of `total`."""
     await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
 
 
@@ -80,7 +80,7 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
 
     try:
         await ask_person(approval, card, reach=reach)
-    except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
+    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and decides
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
         raise
@@ -89,15 +89,16 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
 
 
 def show(stream: Any, name: str | None = None) -> Any:
-    """Render a stream of events in the cell as it comes, with its approval cards; returns its Result.
+    """Show a run's stream of events in the cell, as they come, with approval cards. Returns the run's Result.
 
-    `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too, and return LiteLLM's Result. For a stream that
-    was read to its end, its Result is shown. For a Result, shows it and returns None. Raises Mistake for any other value.
+    Write `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. `name` is the
+    notebook's variable that gets the Result. A stream of LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) is shown,
+    too; then LiteLLM's Result is returned. If the stream was read to its end before, only its Result is shown. If `stream` is a
+    Result, it is shown, and None is returned. Raises Mistake for any other value.
     """
     if isinstance(stream, Result) or is_litellm_result(stream):
         kernel.Cell.here().display(bundle(convert_result(stream)))
-        return None  # as the cell's value it would be shown a second time
+        return None  # a Result would be the cell's value, and be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
         raise Mistake(_explain_no_stream(stream))
     if hasattr(stream, "__anext__"):
@@ -109,12 +110,12 @@ def _explain_no_stream(given: object) -> str:
     what = f"a value of type {type(given).__name__}"
     if isinstance(given, Coroutine):
         given.close()
-        what = "a run that was not asked to stream"
+        what = "a run without stream=True"
     return f"show() takes a stream, not {what}: show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
 
 
 async def _show(stream: Any, name: str | None) -> Any:
-    ours = getattr(stream, "aio", stream)  # the async stream behind a sync one of ours
+    ours = getattr(stream, "aio", stream)  # of our sync stream, the async stream behind it
     if getattr(stream, "result", None) is not None:
         kernel.Cell.here().display(bundle(convert_result(stream.result)))
         result = stream.result
@@ -122,7 +123,7 @@ async def _show(stream: Any, name: str | None) -> Any:
         theirs = LiteLLMStream(stream)
         options = ViewOptions(name, hint=None, unattended="leave", has_hooks=False)
         keep(await _follow(theirs, CellRun(kernel.Cell.here(), _HEAD, options)))
-        return theirs.result  # for %toolloop show; ours are kept as they end
+        return theirs.result  # for %toolloop show; a run of ours is kept when it ends
     else:
         hooks = RunHooks(ours.model)
         options = ViewOptions(name, asks=ours.approver == "reader", has_hooks=ours.observe(hooks))
@@ -143,9 +144,9 @@ async def _follow(stream: Any, run: CellRun) -> Result:
 # --- a Result as a cell's value -------------------------------------------------------------------------------
 
 _last: list[Result] = []
-"""The Result of the last run, of a `%%toolloop` cell or of the API, once there is one. Only where there is a shell."""
+"""[the Result of the last run of a `%%toolloop` cell or of the API]; [] before the first run, and without an IPython shell."""
 _just_shown: list[tuple[weakref.ref[Any], str]] = []
-"""The Result or the rows whose run was shown last, and the execution of the cell that showed it: as that cell's value it is not shown again."""
+"""[(the Result or Rows whose run was shown last, the execution of its cell)]: as that cell's value it is not shown again."""
 
 
 def keep(result: Result) -> None:
@@ -159,7 +160,7 @@ def last() -> Result | None:
 
 
 def mark_shown(result: Result | RowsLike) -> None:
-    """Note that the run of `result` was shown while it went on."""
+    """Remember that this cell has shown the run of `result` while it ran."""
     _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 
 
@@ -172,7 +173,7 @@ def display(result: Result) -> None:
 
 
 def _was_shown(result: object) -> bool:
-    """Whether its run was just shown in this cell; it is asked once."""
+    """True if this cell has just shown the run of `result`. This is forgotten afterwards: a second call returns False."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
@@ -180,7 +181,7 @@ def _was_shown(result: object) -> bool:
 
 
 def display_rows(rows: RowsLike) -> None:
-    """Show the record of `rows` in the current cell, unless that is where they were just shown."""
+    """Show the record of `rows` in the current cell, unless this cell has just shown their run."""
     if not _was_shown(rows):
         kernel.Cell.here().display(bundle_rows(rows))
     elif not kernel.in_kernel():
@@ -188,7 +189,7 @@ def display_rows(rows: RowsLike) -> None:
 
 
 def bundle_rows(rows: RowsLike) -> Mapping[str, str]:
-    """The record of many rows as a MIME bundle with "text/html" and "text/plain"."""
+    """The record of `rows` as a MIME bundle with "text/html" and "text/plain"."""
     return make_bundle(draw_finished_rows(rows))
 
 

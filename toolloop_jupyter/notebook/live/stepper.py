@@ -1,7 +1,7 @@
-"""Step mode and dry runs: show the exact request to the model and its exact reply.
+"""Show the exact request to the model and the model's exact reply, in step mode and in dry runs.
 
-A step has a line for each new message and, folded, the JSON that is sent. A lesson can so show that a model only ever sees
-messages and schemas.
+The block of a request has a line for each new message and, folded, the JSON that is sent. So a lesson can show that a model
+only ever sees messages and schemas.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Sent:
 def request_block(
     request: Request, *, sent: bool = True, title_of: str = "", last: Sent | None = None
 ) -> Block:
-    """The block of a model call before it is sent (in a dry run, it is not sent). `title_of` is the model's name for a person.
+    """The block of a request to the model, before it is sent. With `sent` False, it belongs to a dry run, which sends nothing.
 
-    With `sent` it shows the messages that are new since `last`, the run's last call. The whole request is folded behind them.
-    Keys and headers are named, but not shown.
+    With `sent`, the block shows the messages that are new since `last`, the run's previous model call; else it shows all. The
+    whole request is folded behind them. API keys and headers are named, but their values are not shown. `title_of` is the name
+    of the model that a person sees in a dry run.
     """
     shown = request.shown()
     messages, tools = shown["messages"], _list_names(shown)
@@ -76,11 +77,11 @@ def request_block(
         lines.append(("not shown", ", ".join(request.secrets)))
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
     made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _drop_nulls(shown))
-    return made if sent else Block(put_style_behind(made.html), made.text)  # it stands alone
+    return made if sent else Block(put_style_behind(made.html), made.text)  # there is no head
 
 
 def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> int:
-    """How many of the messages a person has seen already: in the last call, or in earlier turns of the conversation."""
+    """How many of `messages` a person has seen already: in the last model call, or in earlier turns of the conversation."""
     if last is not None:
         earlier = last.request["messages"]
         return len(earlier) if messages[: len(earlier)] == earlier else 0
@@ -103,8 +104,8 @@ _NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
 def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request without the null fields of its messages, as LiteLLM (1.110) sends it. The bytes of pictures and files
-    are cut.
+    """Return a request without the null fields of its messages, which LiteLLM (1.110) does not send either. The bytes of
+    pictures and files are shortened.
     """
     messages = [cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
     return {
@@ -113,11 +114,11 @@ def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _MOST_BYTES = 200
-"""Characters of a picture's or a file's bytes."""
+"""The bytes of a picture or file are shortened if they have more characters than this (as base64)."""
 
 
 def cut_bytes(value: Any, name: str = "") -> Any:
-    """Plain data with the beginning of each data address, and of each sound's `data`."""
+    """Copy plain data. Of each data address (`data:…`), and of each sound's `data`, only the beginning is copied."""
     if isinstance(value, dict):
         return {key: cut_bytes(item, key) for key, item in value.items()}
     if isinstance(value, list):
@@ -146,7 +147,7 @@ _ENDS = {
 
 
 def reply_block(reply: Reply) -> Block:
-    """The block of a reply, with its tokens. Its text was shown as it came."""
+    """The block of a model's reply: its tool calls and tokens. The text of the reply was shown when it came."""
     usage, asked = reply.usage, [call["function"] for call in reply.message.get("tool_calls") or ()]
     if asked:
         brought = f"it asks for {counted(len(asked), 'tool call')}"
@@ -176,7 +177,7 @@ def _describe_message(message: Mapping[str, Any], last: Sent | None) -> tuple[st
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)
     line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
-    if line.endswith(":"):  # the lines after it say more
+    if line.endswith(":"):  # the first line only announces the others
         line, more = join_reason(text), 0
     return f"{_MARKS.get(role, '·')} {role}", f"{line} … {counted(more, 'more line')}" if more > 0 else line
 
@@ -186,7 +187,7 @@ def _shorten(value: object) -> str:
 
 
 def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
-    """The block of a step: its title, with `whole` as JSON folded behind it, and a row for each of `lines` below it."""
+    """The block of a step: `title`, with `whole` as JSON folded behind it, and below the title a row for each of `lines`."""
     rows = "".join(
         f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(label)}</code></td>'
         f'<td style="text-align:left">{inline(text)}</td></tr>'
@@ -201,7 +202,9 @@ def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, 
 
 
 class Stepper(Observer):
-    """Holds a run before each step until Next is clicked. After "Run to end" it shows the steps, but no longer holds."""
+    """Makes a run wait before each model call and tool call until Next is clicked. After "Run to end", it shows the
+    calls, but the run does not wait.
+    """
 
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means
@@ -209,7 +212,7 @@ class Stepper(Observer):
         self._last: Sent | None = None
 
     async def before_model(self, request: Request) -> None:
-        """Show the new messages of the request, and hold."""
+        """Show the new messages of the request, and wait for Next."""
         block = request_block(request, last=self._last)
         self._last = Sent(request.shown())
         await self._show_and_hold(block, "call the model")
@@ -222,7 +225,7 @@ class Stepper(Observer):
             self._last = replace(self._last, reply=make_plain(reply.message))
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """Show the call, and hold. In ask mode its card follows."""
+        """Show the tool call, and wait for Next. In ask mode, the call's approval card follows."""
         await self._show_and_hold(call_preview(call.name, arguments), f"run {call.name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
@@ -260,12 +263,12 @@ class Stepper(Observer):
                 answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
         except EOFError:  # nobody is there any more
             answer = "r"
-        except asyncio.CancelledError:  # Ctrl-C, which nobody else has handled yet
+        except asyncio.CancelledError:  # Ctrl-C, which no other code has handled
             answer = "s"
         self._is_holding = not answer.startswith("r")
         if answer.startswith("s"):
             self._run.stop()
-            await asyncio.sleep(0)  # the stop reaches the run here, before anything goes out
+            await asyncio.sleep(0)  # the run is cancelled here, before anything is sent
 
 
 def _read(prompt: str) -> str:

@@ -1,7 +1,7 @@
-"""A run in its cell: each event is drawn once, when it comes; a growing text and running calls are drawn again and again.
+"""Show a run in its cell. An event is drawn once, when it comes. A growing text and a running call are drawn repeatedly.
 
-The reader of the stream (`CellRun`) draws everything. `RunHooks` only collects what the loop tells it. Ten times a second,
-`CellRun` shows that, and the text that has come meanwhile. So a burst of tokens costs ten messages a second, not thousands.
+`CellRun` reads the run's stream and draws everything. `RunHooks` only collects what the loop reports. Ten times a second,
+`CellRun` shows what was collected, and the text that is new. So a burst of tokens costs ten messages a second, not thousands.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that an observer of the loop waits before it shows something, so that earlier events are shown first."""
+"""Seconds that an observer of the loop waits before it shows something. Meanwhile earlier events are shown."""
 SHOW_RUNNING_AFTER = 0.08
-"""Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
+"""Seconds after which a tool that still runs is shown as running. Most tools end sooner, and are shown only once."""
 SHOW_SECONDS_AFTER = 0.5
-"""Seconds after which a running tool's time is shown below its row. Its output is shown there as it comes."""
+"""Seconds after which the time of a running tool is shown below its row. If the tool has output, both are shown at once."""
 
 
 def _nothing() -> Mapping[str, object]:
@@ -57,30 +57,30 @@ def _nothing() -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """How a run is shown, and how its calls are asked about."""
+    """How a run is shown, and how a person is asked about its calls."""
 
     name: str | None = None
-    """The variable that the Result goes into."""
+    """The notebook's variable that gets the Result."""
     model: str = ""
-    """The run's model, for which LiteLLM may have to be imported."""
+    """The run's model. If it needs LiteLLM, the page can say that LiteLLM is being imported."""
     hint: str | None = ""
-    """Text after the expression for a whole result, when no variable holds it; None when nothing holds the result."""
+    """Words after an expression such as `result.files`, if no variable has the Result. None if no variable can have it."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     asks: bool = True
-    """Whether a person is asked here; False if the run's `on_approval` answers requests."""
+    """True if a person is asked in the cell; False if the run's `on_approval` answers requests."""
     has_hooks: bool = True
-    """Whether the run calls observers; False for another runtime."""
+    """True if the run calls its observers; False for a run of LiteLLM's own harnesses, and for one that has begun."""
     raises: bool = False
-    """Whether a failed run becomes the cell's error; its error is then not shown a second time."""
+    """True if a failed run becomes the cell's error. Then the page does not show the error a second time."""
     owns_cell: bool = False
-    """Whether the cell has no output of other code."""
+    """True if the cell shows nothing but this run."""
     finish: Callable[[], Mapping[str, object]] = _nothing
-    """Called when the turn is over; returns the data that its last output keeps for a later kernel."""
+    """Called when the turn is over. Returns MIME data that the run's last output keeps for a later kernel."""
 
 
 class RunHead:
-    """The run's first output: the toolbar while the run goes on (if there are widgets), then the head."""
+    """The run's first output: its head, which is the line above the run. While the run goes on, a toolbar can replace it."""
 
     def __init__(self, output: CellOutput, block: Block, hooks: RunHooks) -> None:
         self.block = block
@@ -98,12 +98,12 @@ class RunHead:
         self._show()
 
     def replace(self, block: Block) -> None:
-        """Show another line above the run. If there is a toolbar, the line is visible from the end of the run on."""
+        """Show another head. If there is a toolbar, a person sees the head only when the run has ended."""
         self.block = block
         self._show()
 
     def update(self) -> None:
-        """Show the present step of the run."""
+        """Show what the run is doing now."""
         if self._toolbar is not None:
             hooks = self._hooks
             self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
@@ -112,7 +112,9 @@ class RunHead:
             self._show()
 
     def end(self, *, has_foot: bool) -> None:
-        """Remove the toolbar; the head stays. If there is a line below the run, that line has the style sheet."""
+        """Remove the toolbar; the head stays. `has_foot`: there is a line below the run, which has the style sheet now. So the
+        head is shown without it.
+        """
         self._is_loading = False
         self.block = without_style(self.block) if has_foot else self.block
         if self._toolbar is not None:
@@ -127,7 +129,7 @@ class RunHead:
 
 
 class _Row(NamedTuple):
-    """The outputs of a call: its row and, below it while it runs, its progress."""
+    """The two outputs of a call: its row and, below the row, its progress while it runs."""
 
     row: CellOutput
     progress: CellOutput
@@ -143,7 +145,7 @@ class CellRun:
         options: ViewOptions | None = None,
         hooks: RunHooks | None = None,
     ) -> None:
-        """`hooks` observe the run. If None, new ones are made, which the caller has to put among the run's observers."""
+        """`hooks` observes the run. If it is None, `self.hooks` is new, and the caller has to add it to the run's observers."""
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
         self.hooks = hooks or RunHooks(options.model)
@@ -156,7 +158,7 @@ class CellRun:
         )
         self._rows: dict[CallStep, _Row] = {}
         self._cancel: Callable[[], None] | None = None
-        """Ends the run that is being read."""
+        """Cancels the run whose stream is being read."""
 
     def output(self) -> CellOutput:
         """A new output in the cell."""
@@ -167,28 +169,28 @@ class CellRun:
         self.output().draw(block)
 
     async def say(self, text: str, kind: str) -> None:
-        """Show a line of our own after everything that has come so far."""
+        """Show the line `text` below everything that has come so far."""
         await self.caught_up()
         self.put(notice(text, kind))
 
     async def caught_up(self) -> None:
-        """Wait until all earlier events are shown. The text that is being written ends here."""
+        """Wait until all earlier events are shown, and end the text that is being written. Later text begins a new block."""
         await asyncio.sleep(CATCH_UP)
         self._show(self._steps.end_text())
 
     def replace_head(self, head: Block) -> None:
-        """Show another line above the run."""
+        """Show `head` above the run, in the place of the present one."""
         if head != self._head.block:
             self._head.replace(head)
 
     def stop(self) -> None:
-        """End the run that is being read."""
+        """Cancel the run whose stream is being read."""
         self.hooks.say("stopping")
         if self._cancel is not None:
             self._cancel()
 
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
-        """Read a stream to its end, and return its Result. An interrupt cancels the turn; its end is still shown.
+        """Read a stream to its end, and return its Result. An interrupt cancels the turn; the end of the turn is still shown.
 
         Raises HarnessError for a stream that ends without a Done event.
         """
@@ -214,13 +216,13 @@ class CellRun:
             self._head.end(has_foot=result is not None)
         if result is None:
             raise HarnessError(
-                "the stream ended without a Done event: it was closed, or somebody else reads it, too; "
-                "run it again to show it"
+                "the stream ended without a Done event: it was closed, or other code reads it, too; "
+                "start the run again to show it"
             )
         return result
 
     async def take(self, event: Event | Compaction | Notice) -> None:
-        """Show one event. For a request, also ask."""
+        """Show one event. If it is a request for approval, ask, and wait for the decision."""
         changed = self._steps.take(event)
         self._show(changed)
         if isinstance(event, Approval):
@@ -242,7 +244,7 @@ class CellRun:
                 await approval.wait()
             elif not approval.answered:
                 await ask_person(approval, show_card, unattended=options.unattended, means=options.means)
-        except asyncio.CancelledError:  # an interrupt; denied here, before the stream denies it as unanswered
+        except asyncio.CancelledError:  # an interrupt: deny it now, else the stream denies it as unanswered
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
@@ -265,15 +267,15 @@ class CellRun:
                     kept = self._options.finish()
                     self.output().put({**make_bundle(self._page.draw(step) or ()), **kept})
                 case Notice(kind="error") if self._options.raises:
-                    pass  # the cell's error says it
+                    pass  # the cell's error has this text
                 case _:
-                    self._writer.show()  # the text before a retry is shown first, though it may go on after it
+                    self._writer.show()  # the text so far comes first; after a retry it may still grow
                     self.output().draw(self._page.draw(step))
 
     def _call_changed(self, step: CallStep) -> None:
         running = self.hooks.of(step.call.id)
         if not step.is_over:
-            if step.approval is None and not self._options.has_hooks:  # nobody tells when it runs
+            if step.approval is None and not self._options.has_hooks:  # nobody reports when it starts
                 self.hooks.begin(step.call.id)
                 self._show_call(step)
         elif step.is_brief:
@@ -292,7 +294,7 @@ class CellRun:
 
     def _show_call(self, step: CallStep) -> None:
         if not self._column.can_update and (step.is_brief or not step.is_over):
-            return  # a terminal: one line, when it is done
+            return  # a terminal gets one line, when the call is over
         row = self._row(step)
         row.row.draw(self._draw(step), soon=not step.is_brief)
         if step.is_over:
@@ -313,7 +315,7 @@ class CellRun:
             self._head.update()
 
     def _show_running(self) -> None:
-        """Show each running call once, and below it its output and its time, again and again."""
+        """Show each running call once. Below it, show its output and its time whenever they have changed."""
         for step in self._steps.open_calls:
             running = self.hooks.of(step.call.id)
             if running is None or step.state == "waiting" or running.seconds < SHOW_RUNNING_AFTER:

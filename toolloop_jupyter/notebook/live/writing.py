@@ -22,10 +22,10 @@ class CellWriter:
         """The text that is being written."""
         self._text = StreamingText()
         self._fed = 0
-        """How many pieces of the step are in `_text` already."""
+        """How many deltas of the step are in `_text` already."""
 
     def grow(self, step: TextStep) -> None:
-        """Note that a piece of a text has come, perhaps its first one."""
+        """Called for each delta of a text. The first delta gets the text's first output."""
         if step is not self._step:
             self._step, self._text, self._fed = step, StreamingText(), 0
             self._outputs[step] = [self._column.output()]
@@ -46,7 +46,7 @@ class CellWriter:
         outputs[-1].draw(self._text.block())
 
     def end(self, step: TextStep) -> None:
-        """Show a text that is complete, or that has changed: it was taken back, or has become the answer's output."""
+        """Show a text that is complete, or that has changed because it was taken back or became the validated output."""
         outputs = self._outputs.setdefault(step, [self._column.output()])
         if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
             rest = self._text.block(final=True)
@@ -63,7 +63,7 @@ class CellWriter:
 
 
 class TerminalWriter:
-    """Writes to a terminal, where nothing can be replaced: text as it comes, thoughts and outputs when they are complete."""
+    """Writes to a terminal, where nothing can be replaced. A text is printed as it comes, a thought when it is complete."""
 
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
@@ -71,10 +71,10 @@ class TerminalWriter:
         """The text that is partly written."""
         self._filter = KeyFilter()
         self._in_line = False
-        """Whether the last line has something in it."""
+        """True if the last line on the terminal has text in it."""
 
     def grow(self, step: TextStep) -> None:
-        """Write the last piece of a text."""
+        """Write the newest delta of a text. A thought is not written yet."""
         if not step.is_thought:
             self._step = step
             if new := prose(self._filter.add(step.pieces[-1])):
@@ -82,13 +82,13 @@ class TerminalWriter:
                 print(new, end="", flush=True)  # noqa: T201 - a terminal
 
     def show(self) -> None:
-        """End the line, since the next output is no part of the text. The text may go on after it."""
+        """End the line, since the next output is not part of the text. After that output, the text may continue."""
         if self._in_line:
             self._in_line = False
             print()  # noqa: T201 - a terminal
 
     def end(self, step: TextStep) -> None:
-        """Write the rest of a text that is complete or has changed. Text that was written stays."""
+        """Write the rest of a text that is complete or has changed. What is on the terminal stays there."""
         if step is self._step:
             rest = prose(self._filter.end())
             if rest or self._in_line:
@@ -101,12 +101,12 @@ class TerminalWriter:
 # --- model text while it is being written, at a cost that does not grow with its length ---
 #
 # The complete part (all Markdown blocks but the last) becomes a piece of its own, in its final form. Only the rest is rendered
-# and sent again. So a long answer sends only a few times its length.
+# and sent again. So for a long answer, only a few times its length is sent.
 
 PIECE = 1_500
-"""Characters of a piece: with more, it ends at the next Markdown block. Pieces of a long text are longer, so that they are few."""
+"""The least characters of a piece, which ends where a Markdown block ends. Later pieces are longer, so that there are few."""
 LONGEST_PIECE = 8_000
-"""Characters after which a piece ends at any line's end: in an endless list, or in code."""
+"""After so many characters, a piece ends at the next line's end, even within a Markdown block (a long list, or code)."""
 
 
 class StreamingText:
@@ -120,12 +120,12 @@ class StreamingText:
         self._count = 0
 
     def add(self, delta: str) -> None:
-        """Take the next piece of text. Cheap: nothing is rendered."""
+        """Add a delta. This is cheap: nothing is rendered."""
         self.text += delta
         self._open += delta
 
     def take(self) -> list[Block]:
-        """The pieces that are complete since the last call (mostly none), each for an output of its own."""
+        """The pieces that have become complete since this was last called (mostly none). Each gets an output of its own."""
         pieces: list[Block] = []
         while split := split_markdown(self._open, self._enough, LONGEST_PIECE):
             piece, self._open = split
@@ -135,7 +135,7 @@ class StreamingText:
 
     def block(self, *, final: bool = False) -> Block:
         """The rest of the text. With `final`, code is in colour and formulas are typeset."""
-        # Without a text form, which only a finished block needs: that halves the bytes sent ten times a second.
+        # The plain text is left out, since only a finished block needs it: that halves the bytes sent ten times a second.
         if final:
             return text_block(self._open)
         return Block(written(markdown_html(self._open, streaming=True)), "")

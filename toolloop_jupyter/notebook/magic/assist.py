@@ -1,4 +1,4 @@
-"""Tab on the option line of `%%toolloop` and on `%toolloop`: options, tools, output models, sessions, model names, files."""
+"""What Tab offers on the line of `%%toolloop` and `%toolloop`: options, tools, output models, sessions, model names, files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
-"""Offered until litellm, which knows the names, is loaded."""
+"""The models that are offered until litellm, which knows all names, is loaded."""
 _TYPES = {
     Kind.TOOLS: "function",
     Kind.OUTPUT: "class",
@@ -29,7 +29,7 @@ _TYPES = {
     Kind.FOLDER: "path",
     Kind.ATTACHED: "path",
 }
-"""A front-end's word for values of a kind; for every other kind it is "value"."""
+"""The word that a front-end shows beside a value of this kind; for every other kind it is "value"."""
 
 
 def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Run one `%%toolloop` cell: options and defaults -> a session's turn -> its view and its Result."""
+"""Run one `%%toolloop` cell: make a session from its options and the defaults, run a turn of it, show the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class Tapes:
-    """The recordings of one kernel. Cells that name the same file share it: a notebook is one recording."""
+    """The recordings of one kernel. Cells that name the same file share one recording."""
 
     def __init__(self) -> None:
         self._recorders: dict[Path, Recorder] = {}
@@ -83,15 +83,15 @@ class Tapes:
         if wanted is None:
             return None
         if wanted not in self._recorders:
-            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` says it
+            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` says why
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
-        """Whether a cell with this `--replay` is answered from a recording. Then it needs no model and no key."""
+        """True if a cell with `--replay path` is answered from a recording. Then it needs no model and no API key."""
         return bool(path or self.replaying_from)
 
     def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:
-        """The model of the cells with `--replay path`. A file that has changed is read again."""
+        """The Replay that answers the cells with `--replay path`. A file that has changed is read again."""
         wanted = Path(path).resolve() if path else self.replaying_from
         assert wanted is not None
         replay = self._replays.get(wanted)
@@ -128,7 +128,7 @@ class ModelNotes(Observer):
     """Shows in a run's transcript which model of a recording answers and, once, that a request differed from the recorded one."""
 
     def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
-        """`head_for(model)` makes the run's head. The model may change, since cells may run in another order than recorded."""
+        """`head_for(model)` makes the run's head. It may change, since cells may run in another order than in the recording."""
         self._answers, self._view, self._head_for = answers, view, head_for
         self._before = len(answers.differences)
         self._is_said = False
@@ -179,7 +179,7 @@ class Notebook:
         self.sessions: dict[str, NamedSession] = {}
         self.tapes = Tapes()
         self._without_docstring: set[str] = set()
-        """Tools without a docstring that the person has been told of."""
+        """The tools without a docstring about which the person has had a note."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class Notebook:
 
     @property
     def autoawait(self) -> bool:
-        """Whether the shell's cells may await (`%autoawait`)."""
+        """True if the shell's cells may await (`%autoawait`)."""
         return bool(self._shell.autoawait)
 
     @property
@@ -198,11 +198,11 @@ class Notebook:
         return live.last()
 
     def complete(self, said: Mapping[str, object]) -> Options:
-        """A value for every option: `said`, else the notebook's setting, else the default."""
+        """A value for every option: the one in `said`, else the notebook's setting, else the default."""
         return complete(said, self.settings.said())
 
     def new_session(self, said: Mapping[str, object]) -> AsyncSession:
-        """A fresh session with these options over the settings. Raises Mistake, or another one-line error."""
+        """A new session. The options in `said` win over the settings. Raises Mistake, or another one-line error."""
         return self._make_session(self.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
@@ -210,14 +210,14 @@ class Notebook:
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
-        """A session with these options. Only `--replay-tools` looks at the prompt."""
+        """A session with these options. `prompt` is used only for `--replay-tools`."""
         try:
             return aagent_session(Harness.TOOL_LOOP, **self._keywords(options, prompt))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(in_flags(str(error))) from None
 
     def _keywords(self, options: Options, prompt: str) -> dict[str, Any]:
-        """The keywords of `aagent_session` for the values of the options, each under the keyword in the table."""
+        """The keyword arguments of `aagent_session` for the values of the options. The table of options has their names."""
         keywords: dict[str, Any] = {"options": {}}
         replayed, plays_tools = self.tapes.replays(options["replay"]), bool(options["replay_tools"])
         if plays_tools and not replayed:
@@ -233,14 +233,14 @@ class Notebook:
             if value is not None:
                 *path, last = option.keyword.split(".")
                 within = functools.reduce(lambda inner, part: inner.setdefault(part, {}), path, keywords)
-                # A completion option with a row of its own wins over `--set`, wherever its row stands.
+                # A completion option that is a row of the table wins over `--set`, wherever the row stands.
                 within[last] = {**value, **within[last]} if last in within else value
         if replayed:
             replay = self.tapes.replay(
                 options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
             )
             keywords["model"] = replay
-            # A call that had failed fails again; the fallback's answer follows in the recording.
+            # A model call that failed in the recording fails again; the fallback's answer comes after it in the recording.
             keywords["options"]["fallback"] = [replay] * len(options["fallback"] or ())
             if plays_tools:
                 keywords["tools"] = replay.find_tools(prompt)
@@ -255,7 +255,7 @@ class Notebook:
     async def run(self, typed: Options, body: str) -> Result | Rows | None:
         """Run a cell and show the run; returns its Result (Rows with `--each`), None for a dry run.
 
-        Raises Mistake before anything is shown.
+        Raises Mistake for a wrong cell, before anything is shown.
         """
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
@@ -297,7 +297,7 @@ class Notebook:
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
     async def _run_rows(self, typed: Options, body: str) -> Rows | None:
-        """Run the prompt for each row of a table, and show how far it is. Raises before anything is shown for a mistake."""
+        """Run the prompt for each row of a table, and show the progress. Raises Mistake before anything is shown."""
         if not body.strip():
             raise Mistake(_EMPTY_PROMPT)
         if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
@@ -322,7 +322,7 @@ class Notebook:
     def _describe_rows(
         self, config: Config, options: Options, recorder: Recorder | None
     ) -> tuple[Block, RowsPageOptions]:
-        """The line above the rows, and how they are shown."""
+        """(the line above the rows, the options of their page)."""
         answers = config.route.answers
         before = len(answers.differences) if answers else 0
 
@@ -365,9 +365,9 @@ class Notebook:
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run it to its end. The variable gets what there is, also when it ends by an error.
+        """Run all rows. `variable` gets the rows that have ended, even if the run ends by an error.
 
-        Raises RunFailed for rows that ended early without one answer.
+        Raises RunFailed if the run ended early without a single answer.
         """
         try:
             await page.follow(run)
@@ -388,7 +388,7 @@ class Notebook:
         cell.display(make_bundle([first, notice(tell_size_of_rows(request, run.total))]))
 
     def _read_prompt(self, body: str, attached: Sequence[str]) -> Prompt:
-        """The prompt of a cell: what it attaches, and its text with the variables at their places. Raises Mistake."""
+        """The prompt of a cell: the files of `--attach`, and the text with its variables filled in. Raises Mistake."""
         template = read_template(body, self.names)
         if not any(piece.strip() if isinstance(piece, str) else True for piece in template.pieces):
             raise Mistake(_EMPTY_PROMPT)
@@ -399,7 +399,7 @@ class Notebook:
             raise Mistake(str(error)) from None
 
     async def _prepare(self, session: AsyncSession, prompt: Prompt) -> Prompt:
-        """The prompt, checked against what the model takes. Raises Mistake for what it does not."""
+        """Prepare the prompt for the session's model. Raises Mistake if the model does not take a picture or file in it."""
         try:
             if not prompt.needs:
                 return prompt
@@ -409,7 +409,7 @@ class Notebook:
             raise Mistake(in_flags(str(error))) from None
 
     async def _dry_run(self, options: Options, prompt: Prompt, cell: kernel.Cell, turn: int | None) -> None:
-        """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
+        """Show the first request. This changes nothing: no session begins, no turn is taken back, no variable is set."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
             before = named.session
@@ -424,7 +424,7 @@ class Notebook:
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
     ) -> tuple[NamedSession, list[Block]]:
-        """(the conversation that the cell continues, with the options of `made`; notes for the person)."""
+        """(the session that the cell continues, now with the options of `made`; notes for the person)."""
         name = options["session"]
         if not name:
             made.lasting = False
@@ -488,8 +488,8 @@ class Notebook:
         replaced: ReplacedTurns | None,
         filled: Sequence[str],
     ) -> tuple[CellRun, list[Observer]]:
-        """(the view of the run, the run's observers). Step mode comes before the view and the recorder: it holds a step before
-        they see it.
+        """(the view of the run, the run's observers). The Stepper is called before the view's hooks and the recorder,
+        so the run waits for Next before they learn of a step.
         """
         config = named.session.config
         answers = config.route.answers
@@ -532,7 +532,7 @@ class Notebook:
         return view, [observer for observer in observers if observer is not None]
 
     def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[Block]:
-        """A note about tools without a description for the model; once for each tool."""
+        """A note about tools without a docstring. Each tool is in one note only."""
         new = [t.name for t in tools if not t.has_docstring and t.name not in self._without_docstring]
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _say(text: str) -> None:
-    """Print a magic's answer, without keys and control sequences, which a typed name or a file's name may contain."""
+    """Print a magic's answer without API keys and control sequences, which a typed name may contain."""
     print(hide(plain(text)))  # noqa: T201
 
 
@@ -74,10 +74,10 @@ def status(book: Notebook) -> None:
 def _tell_spent() -> str:
     """The cost of all runs of this kernel, also those of the API, in words."""
     told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
-    untold = (
+    unknown = (
         [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
     )
-    return " · ".join([money(SPENDING.cost), *told, *untold])
+    return " · ".join([money(SPENDING.cost), *told, *unknown])
 
 
 def _measure(session: AsyncSession) -> str:
@@ -110,14 +110,14 @@ def reset(book: Notebook, words: list[str]) -> None:
 
 
 class Messages(list[dict[str, Any]]):
-    """A conversation as a value. A cell shows it with the beginning of the bytes of each picture and file."""
+    """A conversation as a list. When a cell shows it, the bytes of pictures and files are shortened."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - IPython calls it so
         printer.pretty(cut_bytes(list(self)))
 
 
 def history(book: Notebook, words: list[str]) -> Messages:
-    """The conversation of a session in OpenAI format, without the runs' keys, as in a saved file."""
+    """The conversation of a session in OpenAI format. API keys are left out, as in a saved file."""
     return Messages(hide_in(_find_session(book, _pick_session(book, words)).session.messages()))
 
 
@@ -145,7 +145,7 @@ def load_file(book: Notebook, words: list[str]) -> None:
 
 
 def resume(book: Notebook, words: list[str]) -> None:
-    """Go on with a conversation of a saved notebook or file, in a new kernel."""
+    """Continue a conversation from a saved notebook or file, in a new kernel."""
     if len(words) not in (1, 2):
         raise Mistake("write: %toolloop resume SESSION [FILE]")
     _begin(book, words[0], sessions.find(words[0], words[1] if len(words) > 1 else None, book.names))
@@ -155,7 +155,7 @@ def _begin(book: Notebook, name: str, saved: sessions.SavedConversation) -> None
     made = book.new_session({"session": name})
     session = AsyncSession(made.config, saved.messages, turns=saved.starts)
     book.sessions[name] = NamedSession(session, saved.cells)
-    _say(f"session {name!r} goes on with {counted(len(saved.messages), 'message')}")
+    _say(f"session {name!r} continues with {counted(len(saved.messages), 'message')}")
 
 
 def export(book: Notebook, words: list[str]) -> None:

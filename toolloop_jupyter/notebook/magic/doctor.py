@@ -56,8 +56,8 @@ def run(
 ) -> None:
     """Examine the kernel and the front-end, and show a table. `words` are `--model MODEL` and `--wait SECONDS`.
 
-    `ask` is the setting of that name; `awaits`: whether the shell's cells may await; `names` are the notebook's variables. Raises
-    Mistake for other words.
+    `ask` is the setting `ToolLoop.ask`. `awaits` is True if the shell's cells may await. `names` are the notebook's variables.
+    Raises Mistake for other words.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
@@ -126,7 +126,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 
 def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
-    """Try a button, if one may be shown here. The finding is "ok" if a click came back; if not, it says how approvals are asked."""
+    """Try a button, if one may be shown here. The finding is "ok" if a click came back, else it tells how approvals are asked."""
     means = live.find_means(wish)
     instead = _INSTEAD[means]
     if not kernel.in_kernel():
@@ -146,7 +146,7 @@ def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
 
 
 async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
-    """Show a button and wait for a click. Only that can tell, since no message says whether clicks come back."""
+    """Show a button and wait for a click. There is no other way to know that clicks come back: no message says it."""
     from ..widgets import ClickTest
 
     loop, clicked = asyncio.get_running_loop(), asyncio.Event()
@@ -180,7 +180,7 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    session.config = dataclasses.replace(session.config, host=Host())  # no run for `%toolloop show`
+    session.config = dataclasses.replace(session.config, host=Host())  # not a run for `%toolloop show`
     try:
         async with kernel.serving_clicks():
             result = await session.arun("Answer with one word: ready")

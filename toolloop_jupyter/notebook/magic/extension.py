@@ -59,7 +59,7 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
     %toolloop show [SESSION]                     the last run (of that session) again
     %toolloop doctor [--model MODEL]             what works on this kernel and front-end
     %toolloop save|load SESSION FILE             write or read a conversation
-    %toolloop resume SESSION [FILE]              go on after a kernel restart
+    %toolloop resume SESSION [FILE]              continue a session after a kernel restart
     %toolloop export FILE.md|html|json           the last run as a file
     %toolloop record on FILE | off               record every run of the notebook
     %toolloop replay on FILE | off               answer every run from a recording: no network, no key
@@ -95,7 +95,7 @@ def _body_as_typed(body: str) -> str:
 
 
 def explain_misplaced(text: str) -> str | None:
-    """A hint for a cell that was meant to be a `%%toolloop` cell but is none; None for every other cell.
+    """A hint for a cell that was meant to be a `%%toolloop` cell but is not; None for every other cell.
 
     IPython itself would call it a syntax error in the middle of the prompt, or a line magic that does not exist.
     """
@@ -113,7 +113,7 @@ def explain_misplaced(text: str) -> str | None:
 
 
 def _is_python(code: str) -> bool:
-    """Whether this is complete Python code, magics included. If it is not, a line may stand in an open string, for example."""
+    """True if `code` is complete Python code, magics included. If it is not, it may end inside a string, for example."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     manager: Any = TransformerManager  # without types before IPython 9
@@ -142,8 +142,8 @@ _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def _cannot_await() -> bool:
-    """Whether the cell's code cannot await. So it is inside another cell magic (`%%time`), in a cell that `shell.run_cell` runs
-    inside a running cell (`%run notebook.ipynb`), and after `%autoawait off`.
+    """True if the cell's code cannot await: inside another cell magic (`%%time`), in a cell that `shell.run_cell` runs inside a
+    running cell (`%run notebook.ipynb`), and after `%autoawait off`.
     """
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -151,8 +151,8 @@ def _cannot_await() -> bool:
         return True
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
-        nested.add(InteractiveShell.run_cell.__code__)  # it would start the loop again
-    here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
+        nested.add(InteractiveShell.run_cell.__code__)  # it would start the running loop again
+    here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - no public function does it
     while here is not None:
         if here.f_code in nested:
             return True
@@ -166,8 +166,8 @@ def _cannot_await() -> bool:
 async def run_cell(line: str, body: str) -> Result | Rows | None:
     """Run one `%%toolloop` cell; returns its Result (Rows with `--each`), None for a dry run.
 
-    Raises an error of one line for a mistake, OutputInvalid or RunFailed for a failed run; for rows only if they ended early
-    without one answer.
+    Raises Mistake or another error of one line for a wrong cell, OutputInvalid or RunFailed for a failed run. A run of rows fails
+    only if it ended early without a single answer.
     """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
@@ -194,8 +194,8 @@ class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
     It starts the import at once after a cell that sets a default model which needs litellm. Otherwise it starts when the kernel
-    has been idle for `IDLE` seconds. If a run has used a model of ours by then, it does not start, so a lesson's kernel stays
-    small. Later runs with other models start the import themselves.
+    has been idle for `IDLE` seconds. If a run has used a model of ours (a script, a recording) by then, it does not start, so a
+    lesson's kernel stays small. Later runs with other models start the import themselves.
     """
 
     IDLE = 1.0
@@ -208,7 +208,7 @@ class _BackgroundImport:
             shell.events.register(event, callback)
 
     def cancel(self) -> None:
-        """Stop: start no import any more."""
+        """Start no import from now on."""
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -224,7 +224,7 @@ class _BackgroundImport:
             self.cancel()
         elif _must_import_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
-        elif not was_one_asked():  # a notebook whose runs are answered by models of ours stays small
+        elif not was_one_asked():  # if our own models answer the runs, litellm is not needed
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
@@ -233,7 +233,7 @@ class _BackgroundImport:
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
 _ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
-"""Names of ours that somebody may have given to `asyncio.run`."""
+"""Our functions whose coroutine somebody may have given to `asyncio.run`."""
 _RUNNING_ALREADY = (
     "asyncio.run() cannot be called from a running event loop",
     "This event loop is already running",
@@ -260,9 +260,9 @@ def _explain_running_loop(result: Any) -> None:
 
 
 def _has_own_hook(shell: Any, error: Exception) -> bool:
-    """Whether the user has another display for such errors: by `set_custom_exc`, or by another `showtraceback` (as of rich)."""
+    """True if the user has another display for such errors: by `set_custom_exc`, or by a `showtraceback` such as rich's."""
     hooks = ("showtraceback", "_showtraceback")
-    # ipykernel puts its own method on the object when it has started.
+    # ipykernel itself sets such a method on the shell object when it starts; that method does not count.
     is_replaced = any(
         getattr(vars(shell)[name], "__func__", None) is not getattr(type(shell), name)
         for name in hooks
@@ -277,7 +277,7 @@ class _Nesting:
     def __init__(self, shell: Any, settings: Settings) -> None:
         self._shell, self._settings = shell, settings
         settings.observe(self._follow, "nest")
-        if self._is_set:  # by a configuration file: the kernel's loop may be still to come
+        if self._is_set:  # by a configuration file: the kernel's loop may not exist yet
             shell.events.register("pre_run_cell", self._begin)
 
     @property
@@ -285,7 +285,7 @@ class _Nesting:
         return bool(self._settings.nest)  # type: ignore[attr-defined]
 
     def cancel(self) -> None:
-        """Stop watching the setting. A loop that was nested stays so."""
+        """Stop watching the setting. An event loop that can be nested stays so."""
         self._settings.unobserve(self._follow, "nest")
         self._forget_cell()
 
@@ -311,9 +311,9 @@ class _Nesting:
 
 
 def _must_import_litellm(model: str) -> bool:
-    """Whether a default model needs litellm's import. A bare word may be the variable of a ScriptedModel, which does not.
+    """True if the default model `model` needs litellm. A bare word may be the variable of a ScriptedModel, which does not.
 
-    Does not import our own models.
+    This function does not import the modules of our own models.
     """
     ours = model.isidentifier() or model.startswith("toolloop/")
     return bool(model) and not ours and must_load(model)
@@ -339,7 +339,7 @@ class _Extension:
         shell.input_transformers_cleanup.insert(0, _transform)
         _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
-            # $name and {…} on the line are not expanded: a key could get into a prompt.
+            # $name and {…} on the line are not expanded: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
         self._warmup = _BackgroundImport(shell, self.settings)
@@ -408,7 +408,8 @@ def unload_extension(_shell: object) -> None:
 def _offer_candidates(shell: Any) -> Callable[[], None]:
     """Answer Tab on our lines, where Python's own completions make no sense; returns a function that undoes this.
 
-    IPython 8.6 and later get a matcher, which tells the types. Older ones get a custom completer, beside which Jedi still works.
+    IPython 8.6 and later get a matcher, which gives each completion a type. Older ones get a custom completer; Jedi still adds
+    its own completions.
     """
     from IPython.core import completer
 

@@ -1,6 +1,6 @@
-"""Find the notebook's variables that an option line or a prompt names: tools, models, policies, keys, texts.
+"""Find the notebook's variables that an option line or a prompt names: tools, models, policies, API keys, texts.
 
-Each function raises Mistake with what to type instead.
+Each function raises a Mistake that says what to type instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
-    """The API's value for an option: the object behind a name, or a text with its names filled in; None if there is no value."""
+    """What the API gets for an option: the object behind a name, or a text with `{{name}}` filled in; None for no value."""
     # An empty policy is an error: it must not become the default, which lets all calls run.
     if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
@@ -61,13 +61,13 @@ _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 
 
 LAST_ERROR = "Err"
-"""The name in double braces that stands for the last error that the notebook has shown, unless it is a variable."""
+"""`{{Err}}` stands for the last error that the notebook has shown, unless there is a variable of this name."""
 
 
 def read_template(text: str, names: Names) -> Template:
-    """A text with the notebook's variables at the places of their `{{name}}`; what a variable contains is not looked at again.
+    """Put the notebook's variables at the places of their `{{name}}`. Double braces inside a variable's text are not replaced.
 
-    Double braces around anything else than the bare name of something that exists stay as they are (`note_left`).
+    Double braces around anything but the bare name of a variable stay as they are (see `note_left`).
     """
     pieces: list[str | Named] = []
     at = 0
@@ -97,7 +97,7 @@ def fill_in(text: str, names: Names) -> str:
 
 
 def _find_value(name: str, names: Names) -> object:
-    """What a name in double braces stands for; MISSING for no such variable."""
+    """The value that `{{name}}` stands for; MISSING if there is no such variable."""
     if name in names:
         return names[name]
     error = kernel.find_last_error() if name == LAST_ERROR else None
@@ -108,7 +108,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def find_attached(name: str, names: Names) -> Named:
-    """What `--attach` names: a variable (a text in it is a path), or a file. Raises Mistake for an address."""
+    """Find what `--attach` names: a variable (if it is a text, the text is a path), or a file. Raises Mistake for an address."""
     value = names.get(name, name)
     if not isinstance(value, str):
         return Named(value.name if isinstance(value, PurePath) else name, value)
@@ -124,13 +124,13 @@ def find_attached(name: str, names: Names) -> Named:
 
 
 def find_named(text: str, names: Names) -> dict[str, object]:
-    """The value of each name in double braces that is a variable's, by its name."""
+    """The variables that `text` names in double braces: name -> value."""
     found = {name: _find_value(name, names) for name in map(_read_name, _FILLED_IN.finditer(text))}
     return {name: value for name, value in found.items() if value is not MISSING}
 
 
 def _read_name(match: re.Match[str]) -> str:
-    """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" for another text."""
+    """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" if it is no name."""
     name = unicodedata.normalize("NFKC", match[1])
     return name if name.isidentifier() else ""
 
@@ -157,7 +157,7 @@ def _in_braces(name: str) -> str:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
-    """The object behind a (dotted) name. Raises Mistake if `fits(object)` is False; `what` is the word for it in messages."""
+    """The object behind a (dotted) name. Raises Mistake if `fits(object)` is False. Messages call the object `what`."""
     first, *rest = dotted.split(".")
     if first not in names:
         raise Mistake(f"there is no {what} {dotted!r} in this notebook{_suggest(names, dotted, fits)}")
@@ -181,7 +181,7 @@ def _suggest(names: Names, name: str, fits: Callable[[object], bool]) -> str:
 
 
 def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda _: True) -> str:
-    """The variable that has nearly this name, or ""."""
+    """The name of a variable that is nearly `name`, or ""."""
     candidates = {
         n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not is_ipythons(v)
     }
@@ -190,7 +190,7 @@ def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda 
 
 
 def is_ipythons(value: object) -> bool:
-    """Whether IPython has put this object into the notebook: `open`, `exit`, `get_ipython`."""
+    """True if IPython has put `value` into the notebook: `open`, `exit`, `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
     return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
@@ -209,7 +209,7 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """The functions with these names, which may be separated by commas. A list's or a source's name means all its functions."""
+    """Find the functions with these names, which commas may separate. The name of a list or source means all its functions."""
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
     return [tool for one in opened for tool in (one if isinstance(one, (list, tuple)) else [one])]
@@ -246,20 +246,20 @@ def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
 
 
 def holds_functions(value: object) -> bool:
-    """Whether this is a list of functions (a notebook may keep its tools in one), or a source of tools."""
+    """True if `value` is a list of functions (a notebook may keep its tools in a list), or a source of tools."""
     if isinstance(value, ToolSource):
         return True
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
 
 
 def holds_rows(value: object) -> bool:
-    """Whether this may be the rows of `--each`: a table, a list, or anything else that gives one after the other."""
-    kind = type(value)  # its `__class__` may be anything, or raise
+    """True if `value` can be the table of `--each`: a DataFrame, a list or another iterable, but not a text or a mapping."""
+    kind = type(value)  # `value.__class__` may be anything, or raise
     return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
 
 
 def is_executor(value: object) -> bool:
-    """Whether this can be `--executor`: it submits functions, as `concurrent.futures.Executor` does."""
+    """True if `value` can be the executor of `--executor`: it has `submit`, as a `concurrent.futures.Executor` has."""
     return callable(getattr(type(value), "submit", None))
 
 
@@ -275,7 +275,7 @@ def find_output(names: Names, name: str) -> object:
 
 
 def _is_type(value: object) -> bool:
-    """Whether this may be a type: a class or one of typing's objects, but no function and no plain value."""
+    """True if `value` may be a type: a class or one of typing's objects, but no function and no plain value."""
     if isinstance(value, type):
         return True
     return not (
@@ -287,12 +287,12 @@ def _is_type(value: object) -> bool:
 
 
 def is_output(value: type) -> bool:
-    """Whether this class is a pydantic model or a dataclass."""
+    """True if the class `value` is a pydantic model or a dataclass."""
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
 def find_model(names: Names, name: str) -> object:
-    """The ScriptedModel or the text in the variable `name`; without such a variable, `name` itself, as LiteLLM's name."""
+    """The ScriptedModel or the text in the variable `name`; without such a variable, `name` itself, as LiteLLM's model name."""
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
@@ -311,7 +311,7 @@ def find_model(names: Names, name: str) -> object:
 
 
 def find_policy(names: Names, name: str) -> object:
-    """The policy in a variable, or the words "full" and "ask" as they are."""
+    """Return the policy in the variable `name`; "full" and "ask" are returned unchanged."""
     if name in ("full", "ask"):
         return name
     if name not in names and "." not in name:
@@ -324,8 +324,10 @@ def find_policy(names: Names, name: str) -> object:
 def leave_out_others(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
-    """The policy for a run with these functions, without rules for others, which are no typing errors: one mapping may serve
-    several cells. Left out are rules for the notebook's other functions, and for tools that the session `had` in earlier cells.
+    """The policy for a run with these tools, without rules for other tools: one mapping may serve several cells.
+
+    Rules for the notebook's other functions, and for tools that the session `had` in earlier cells, are left out. All other
+    rules stay, since an unknown name may be a typing error.
     """
     if not isinstance(policy, Mapping):
         return policy
@@ -341,9 +343,9 @@ def _is_tool_called(value: object, name: str) -> bool:
 
 
 def find_key(names: Names, name: str) -> str:
-    """The key in the environment or notebook variable with this *name*.
+    """The API key in the environment or notebook variable with this *name*.
 
-    A literal key is refused. The message repeats only a text that is surely a name, so it never shows a key.
+    A literal key is refused. The error's message repeats `name` only if it is surely a name, so it never shows a key.
     """
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
@@ -361,7 +363,7 @@ def find_key(names: Names, name: str) -> str:
 
 
 def show_key(names: Names, name: str) -> str:
-    """The name of a key's variable, for showing. A text that may itself be a key is not shown."""
+    """The name of an API key's variable, as it may be shown. A text that may itself be a key is not shown."""
     known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
     return name if known else "[not the name of a variable]"
 
@@ -369,4 +371,4 @@ def show_key(names: Names, name: str) -> str:
 _SURELY_A_NAME = re.compile(
     r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
 )
-"""Texts that a message may repeat: OPENAI_API_KEY, my_key, K. Any other text may be a key, also without digits."""
+"""Texts that a message may repeat: OPENAI_API_KEY, my_key, K. Any other text may be an API key, even without digits."""

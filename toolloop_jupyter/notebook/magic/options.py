@@ -31,7 +31,7 @@ from ...core.text import holds_key, names_key
 Names = Mapping[str, object]
 """The notebook's variables."""
 Options = dict[str, Any]
-"""Values of options by their names. Those from `parse` are only the typed ones."""
+"""Values of options by their names. `parse` returns only the typed ones."""
 DEMO = "toolloop/demo"
 
 
@@ -74,15 +74,15 @@ class Option:
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
-    """Whether `%toolloop` and `%config ToolLoop` set it for the whole notebook."""
+    """True if `%toolloop` and `%config ToolLoop` can set it for the whole notebook."""
     lasts: bool = False
-    """Whether it holds for a session: a later cell of the session has the same value, if it sets no other."""
+    """True if a later cell of the same session has the same value, unless the later cell sets another."""
     is_for_all: bool = False
-    """Whether it is for all runs of the notebook together, and no cell takes it."""
+    """True if it is for all runs of the notebook together. Then no cell takes it."""
     also: str = ""
-    """Other words that people write for it. The error for such a word names this option."""
+    """Other words that people write for this option. The error message for such a word names this option."""
     is_of_rows: bool = False
-    """Whether it is for a run of many rows: it needs `--each`, and its keyword is one of `amap`."""
+    """True if it is for a run of many rows. Then it needs `--each`, and its keyword is one of `amap`."""
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ class Option:
         return [] if self.kind in (Kind.TOOLS, Kind.MODELS) else ""
 
     def read(self, value: object, names: Names | None = None) -> object:
-        """The meaning of a value that was typed, or set by `%config`. Raises Mistake for a value that is not allowed."""
+        """Convert a value that was typed, or set by `%config`. Raises Mistake for a value that is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
         if self.kind in (Kind.TOOLS, Kind.MODELS) and isinstance(value, str):
@@ -153,7 +153,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", is_setting=True,
            also="schema output-type response-model response-format",
            help="pydantic model (a variable) of the answer"),
-    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, help="go on with (or begin) this conversation"),
+    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, help="continue (or begin) this conversation"),
     Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
            also="system system-prompt system-message", help="the system message"),
     Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
@@ -192,8 +192,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--append", Kind.SWITCH, default=False,
            help="when the cell runs again: add a turn to the session, do not replace the cell's turn"),
     Option("--dry-run", Kind.SWITCH, default=False, help="show the first request; send nothing"),
-    Option("--step", Kind.SWITCH, default=False, help="wait for Next before every call"),
-    Option("--record", Kind.FILE, "FILE", help="store what the model sends (no keys)"),
+    Option("--step", Kind.SWITCH, default=False, help="wait for Next before every model call and tool call"),
+    Option("--record", Kind.FILE, "FILE", help="store what the model sends (no API keys)"),
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
            help="go on if a request differs from the recorded one"),
@@ -204,7 +204,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--each", Kind.TABLE, "TABLE", is_of_rows=True, also="rows map table for-each",
            help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
     Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, is_setting=True, is_of_rows=True,
-           also="parallel workers max-workers", help="so many rows at once"),
+           also="parallel workers max-workers", help="number of rows that run at once"),
     Option("--store", Kind.FILE, "FILE", keyword="store", is_of_rows=True,
            help="keep each finished row there (JSON lines); the next run takes it from there"),
     Option("--on-error", Kind.CHOICE, keyword="on_error", default="continue", choices=("continue", "stop"),
@@ -306,7 +306,7 @@ _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])
 
 
 def _quote_data(line: str) -> Iterator[str]:
-    """The pieces of the line. A value that is a list or dict is put in quotes, so that the quotes inside it stay."""
+    """Split the line into pieces. A value that is a list or dict is put in quotes, so that the quotes inside it stay."""
     at = 0
     while piece := _PIECE.match(line, at):
         at = piece.end()
@@ -321,7 +321,7 @@ def _quote_data(line: str) -> Iterator[str]:
 
 
 def _name_completion_options(words: Sequence[str]) -> Iterator[str]:
-    """The words, with `--temperature 0` replaced by `--set temperature=0`: so for all options of LiteLLM that are not ours."""
+    """The words, with each completion option of LiteLLM behind --set: `--temperature 0` becomes `--set temperature=0`."""
     from ...core.models import is_completion_option
 
     rest = iter(words)
@@ -345,14 +345,14 @@ def _find_by_other_word(flag: str) -> Option | None:
 
 
 def _redact(message: str) -> str:
-    """A message that repeats typed text, without texts that may be keys."""
+    """Remove what may be an API key from a message that repeats typed text."""
     from ...core.models import redact
 
     return redact(re.sub(r"(--?api[-_]?key[\s=]+).*", r"\1…", message))
 
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
-    """A message about a word that is neither an option nor its value: what to write instead."""
+    """A message about a word that is neither an option nor an option's value: it says what to write instead."""
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
@@ -383,7 +383,7 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
 
 
 def _quote_text(stray: str, words: Sequence[str]) -> str:
-    """The option with its text in quotes, if `stray` is a word of a text that was typed without them; else ""."""
+    """The option with its text in quotes, if `stray` is a word of a text that was typed without quotes; else ""."""
     at = words.index(stray) if stray in words else 0
     option = find_option(words[at - 2]) if at > 1 else None
     if option is None or option.takes not in ("TEXT", "FOLDER", "FILE"):
@@ -402,20 +402,20 @@ _BRACES = re.compile(r"\{\{(\w+)\}\}")
 
 
 def read_value(text: str, names: Names, *, bare: bool = True) -> object:
-    """The meaning of a typed value: that of a variable ({{name}}, or with `bare` its name alone), JSON, a Python literal, or text."""
+    """Read a typed value as a variable ({{name}}, or with `bare` the name alone), JSON, a Python literal, or else text."""
     braces = _BRACES.fullmatch(text)
     name = braces[1] if braces else text
     if name in names and (braces or bare) and not names_key(name):
         value = names[name]
         if _is_data(value):
             return value
-        if isinstance(value, numbers.Real) and math.isfinite(value):  # NumPy's
+        if isinstance(value, numbers.Real) and math.isfinite(value):  # a number of NumPy's
             return int(value) if isinstance(value, numbers.Integral) else float(value)
     return _read_literal(text)[0] if is_literal(text) else text
 
 
 def is_literal(text: str) -> bool:
-    """Whether a text is JSON, or a Python literal whose value JSON has, too (`.5`, `10_000`, `None`, `['a']`)."""
+    """True if `text` is JSON, or a Python literal whose value JSON can express (`.5`, `10_000`, `None`, `['a']`)."""
     return bool(_read_literal(text))
 
 
@@ -432,7 +432,7 @@ def _read_literal(text: str) -> list[object]:
 
 
 def _is_data(value: object) -> bool:
-    """Whether JSON has this value. NaN is none: Python reads it as a number, but providers do not."""
+    """True if JSON can express `value`. NaN does not count: Python reads it as a number, but providers do not."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -451,7 +451,7 @@ _INSTEAD = {
 
 
 def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
-    """`key=value` words as a dict. Raises Mistake for a wrong word, and for one that would save an API key with the notebook."""
+    """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, which the notebook would save."""
     found = {}
     for word in given:
         key, equals, value = word.partition("=")
@@ -529,7 +529,7 @@ ToolLoop: type[Settings] = types.new_class(
 
 
 def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
-    """A value for every option: `said`, else the notebook's setting, else the default."""
+    """A value for every option: the one in `said`, else the notebook's setting, else the default."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
     options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
     return options

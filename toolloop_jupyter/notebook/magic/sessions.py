@@ -62,9 +62,9 @@ class NamedSession:
     session: AsyncSession
     cells: list[TurnOrigin] = field(default_factory=list)
     knows_that_turns_add_up: bool = False
-    """Whether the person has been told that running a cell again adds a turn here."""
+    """True if the person has been told that running a cell again adds a turn here."""
     had: set[str] = field(default_factory=set)
-    """The tools of its earlier cells: its permissions, which last, may have rules for them."""
+    """The names of its earlier cells' tools. The permissions of the session last, and may have rules for them."""
 
     def turns(self) -> list[TurnOrigin]:
         """The origin of each turn that `rewind` can go back to."""
@@ -72,7 +72,7 @@ class NamedSession:
         return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
-        """The number of the turn that this cell made in an earlier execution, or None."""
+        """The number of the turn that the cell `cell_id` made in an earlier execution, or None."""
         cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):
@@ -85,7 +85,7 @@ class NamedSession:
         return before[-1].said if before else {}
 
     def add(self, run: TurnOrigin) -> None:
-        """Note the origin of the turn that begins now."""
+        """Store the origin of the turn that begins now."""
         self.cells = [*self.turns(), run]
 
     def go_back(self, turn: int) -> ReplacedTurns:
@@ -96,7 +96,7 @@ class NamedSession:
         return ReplacedTurns(self, later, put_back, cells, before, self.count_answers())
 
     def count_answers(self) -> int:
-        """How many messages of the conversation are a model's."""
+        """How many messages of the conversation came from a model."""
         return sum(message["role"] == "assistant" for message in self.session.messages())
 
     def _show_prompt(self, turn: int) -> str:
@@ -127,7 +127,7 @@ class ReplacedTurns:
 
     @property
     def note(self) -> str:
-        """The note for the person when the cell begins."""
+        """The note that the person gets when the cell begins."""
         dropped = self._say_of_later(
             ", and the later turn is dropped: ", ", and the {} later turns are dropped: "
         )
@@ -149,7 +149,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """(starts, cells) from a file's list of `cells_of_turns`; ([], []) if the list is not valid."""
+    """Read (starts, cells) from a list that `cells_of_turns` has made; ([], []) if the list is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
@@ -171,7 +171,7 @@ class SavedConversation:
 
 
 def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, object]:
-    """The conversation as a part of a bundle, which a cell's last output keeps."""
+    """The conversation as a part of the MIME bundle of a cell's last output."""
     return {
         MIME: {
             "format": conversation.FORMAT,
@@ -184,7 +184,7 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
 
 
 def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message without the pictures and files of a prompt: each cell would keep them once more."""
+    """A message without the pictures and files of a prompt. Otherwise each later cell would keep another copy."""
     if message["role"] != "user":
         return message
     return {**message, "content": conversation.leave_out_parts(message["content"], _NOT_KEPT)}
@@ -194,7 +194,7 @@ _NOT_KEPT = "[An earlier {}, not kept in the notebook.]"
 
 
 def save(named: NamedSession, path: str) -> int:
-    """Write a session to a file of its own; returns how many messages it has."""
+    """Write a session to a file; returns how many messages the session has."""
     messages = named.session.messages()
     conversation.dump(messages, path, turns=named.cells_of_turns())
     return len(messages)
@@ -228,7 +228,7 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    newest = max(reversed(kept), key=_read_time)  # of equal times the last
+    newest = max(reversed(kept), key=_read_time)  # the last one of those with the same time
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two drawings of the progress."""
 FIRST_LINE = 10.0
-"""Seconds before the first line, in a place where text cannot be replaced. Each wait after it is twice as long."""
+"""Seconds before the first line, in a place where text cannot be replaced. Each further wait is twice as long as the last."""
 LONGEST_WAIT = 300.0
-"""Seconds of the longest wait between two such lines."""
+"""The most seconds between two such lines."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class RowsPageOptions:
     """How the rows are shown and asked about."""
 
     model: str = ""
-    """The model of the rows, which may need LiteLLM's import here; "" for rows that run in an executor."""
+    """The model of the rows. The page says while LiteLLM is imported for it; "" if an executor runs the rows."""
     name: str | None = None
-    """The variable that gets the Rows, if any."""
+    """The variable that gets the Rows; None if there is none."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     notes: Sequence[Block] = ()
@@ -62,7 +62,7 @@ class RowsPageOptions:
 
 
 class RowsPage(RowsWatcher):
-    """Shows one rows run in one cell, and asks its approvals there."""
+    """Shows one run of rows in one cell, and asks for its approvals there."""
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
         """`cell`: where the rows are shown. `head`: the line above the rows."""
@@ -77,7 +77,7 @@ class RowsPage(RowsWatcher):
         self._progress = progress
 
     async def follow(self, run: RowsRun) -> None:
-        """Run the rows to the end and show them. An interrupt ends the run, as Stop does; the rows that have ended are shown."""
+        """Run the rows to the end and show them. An interrupt ends the run, as Stop does, and shows the rows that have ended."""
 
         def stop() -> None:
             self._state = "stopping"
@@ -86,17 +86,17 @@ class RowsPage(RowsWatcher):
         self._progress = run.progress
         self._screen.begin(stop)
         ticker = asyncio.ensure_future(self._tick())
-        is_told = False
+        has_record = False
         try:
             await run.collect()
-            is_told = True
+            has_record = True
         except asyncio.CancelledError:  # an interrupt: the record says that the run was stopped
             run.cancel()
-            is_told = True
+            has_record = True
         finally:
             ticker.cancel()
             self._screen.end()
-            self._block.draw(self._draw_end(run) if is_told else None)  # None: the cell shows the error
+            self._block.draw(self._draw_end(run) if has_record else None)  # None: the cell shows the error
 
     def _draw_end(self, run: RowsRun) -> Block:
         head, *notes = self._head
@@ -111,7 +111,7 @@ class RowsPage(RowsWatcher):
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
-        """Ask about a call of a row. After the decision the card is removed; the row's Result has the decision."""
+        """Ask about a tool call of a row. After the decision the card is removed; the row's Result has the decision."""
         row, options = name_row(number, total), self._options
 
         async def show_card(asked: Approval) -> None:
@@ -135,7 +135,7 @@ class RowsPage(RowsWatcher):
 
 
 CHARACTERS_OF_A_TOKEN = 4
-"""The average in English text, not the count of any model."""
+"""The average in English text. Each model counts in its own way."""
 
 
 def tell_size_of_rows(request: Request, total: int | None) -> str:
@@ -145,8 +145,8 @@ def tell_size_of_rows(request: Request, total: int | None) -> str:
     about = f"the first request has about {counted(tokens, 'token')}"
     if total is None:
         return f"how many rows there are is not known; {about}"
-    each = f", so the first ones of all rows together about {total * tokens:,}" if total > 1 else ""
-    return f"{counted(total, 'row')}; {about}{each} (estimated by characters; tools' results come on top)"
+    each = f", the first requests of all rows together about {total * tokens:,}" if total > 1 else ""
+    return f"{counted(total, 'row')}; {about}{each} (estimated by characters, without tools' results)"
 
 
 # --- the places that show the progress -------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Prints a line after a while, then more and more rarely: for places where text cannot be replaced, or nobody looks."""
+    """Prints a line after a while, then more and more rarely. Used where text cannot be replaced, or where nobody looks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

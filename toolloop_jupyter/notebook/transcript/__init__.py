@@ -1,4 +1,4 @@
-"""A run as a row of blocks: events in, safe HTML and text out."""
+"""Turn a run's events into blocks of safe HTML and plain text."""
 
 from .blocks import WIDGET, Block, head, money, notice, tell_tokens, text_block, without_style, written
 from .calls import (

@@ -1,7 +1,7 @@
-"""The parts of a transcript: each function takes an event or a step, and returns a `Block` of safe HTML and plain text.
+"""Draw the parts of a transcript. Each function takes an event or a step, and returns a `Block` of safe HTML and plain text.
 
 A block is one cell output. It is static, stands alone, and says the same in both forms. Text that it quotes cannot run,
-load anything, or end the block. Tool calls are in `calls`, values in `values`.
+load anything, or end the block. `calls` draws tool calls, `values` draws values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..html import (
 )
 
 LONGEST_TEXT = 200_000
-"""Characters of one text of the model; the whole one is in the Result."""
+"""The most characters of one text of the model. The Result has the whole text."""
 _MOST_TOOLS = 50
 _FIRST_WORDS = 80
 """Characters at the beginning of a thought that are always visible."""
@@ -66,8 +66,8 @@ def head(
     """The line above a run: its model, tools, permissions, output model and session, with the style sheet of the run.
 
     `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `filled`
-    names the values that the prompt tells as text, with their lengths ("df: 1,234 characters"). `prompt` is shown below the line,
-    for a run that is shown again: in its own cell it stands already.
+    names the variables whose text is in the prompt, with their lengths ("df: 1,234 characters"). `prompt` is shown below the line
+    when a run is shown again; the run's own cell has the prompt already.
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
@@ -86,7 +86,7 @@ def head(
     if filled:
         with_values = f"with {list_some([shorten(one, 200) for one in filled], 20)}"
         facts.append((inline(with_values), with_values))
-    line = "tlj-head" if facts else ""  # a rule below nothing is no line
+    line = "tlj-head" if facts else ""  # an empty line gets no rule below it
     html = STYLE + block(line, " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
     text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:
@@ -98,7 +98,7 @@ def head(
 
 
 def without_style(block: Block) -> Block:
-    """The line above a finished run, without the style sheet: the line below the run has it now."""
+    """The head of a finished run without the style sheet, which is in the line below the run now."""
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
@@ -109,12 +109,12 @@ def text_block(text: str) -> Block:
 
 
 def written(body: str) -> str:
-    """HTML of model text, in the element that a page has for it."""
+    """Put the HTML of a model's text into its element of the page."""
     return f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
 
 
 def reasoning_block(text: str, *, streaming: bool = False) -> Block:
-    """The model's reasoning, folded behind its first words; while it is `streaming`, its last words in a line."""
+    """The model's reasoning, folded behind its first words. While `streaming`, one line with its last words."""
     if streaming:
         last = text[-_LAST_WORDS:].rstrip().rpartition("\n")[2].strip()
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
@@ -143,7 +143,7 @@ _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad"
 
 
 def notice(text: str, kind: str = "info") -> Block:
-    """One line of our own (or quoted) words: `kind` is "info", "warning" or "error"."""
+    """One line with the words `text`. `kind` is "info", "warning" or "error"."""
     text = _within(text, "result.error", 10_000)
     css, mark = _MARKS[kind]
     line = f'<span class="{css}">{mark}</span> <span style="white-space:pre-wrap">{inline(text)}</span>'
@@ -152,7 +152,7 @@ def notice(text: str, kind: str = "info") -> Block:
 
 
 def retry_block(retry: Retry) -> Block:
-    """The line about a model call that failed and is tried again, or whose second try says something else."""
+    """The line about a retry: of a failed model call, by a fallback model, or because an answer was not accepted."""
     error = shorten(retry.error, 500)
     if retry.of_answer:
         return notice(error, "warning" if retry.attempt else "info")
@@ -168,7 +168,7 @@ _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
 def file_block(change: FileChange, note: str = "") -> Block:
-    """A file of the sandbox that changed, with its diff folded; `note` stands beside one without a diff."""
+    """A file of the sandbox that changed, with its diff folded. Without a diff, `note` stands beside its name."""
     mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
     name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
     title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
@@ -184,7 +184,7 @@ def file_block(change: FileChange, note: str = "") -> Block:
 
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
-    """The text; a long one cut to its beginning, with a line that names the expression for the whole text."""
+    """Return `text`. Of more than `most` characters, return the beginning and a line with `where`, which names the whole text."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
@@ -200,7 +200,7 @@ def money(cost: float | None) -> str:
         return f"${cost:.4f}".removesuffix("00")
     if cost < 1e-6:
         return "less than $0.000001" if cost > 0 else "$0"
-    return f"${cost:.{1 - math.floor(math.log10(cost))}f}".rstrip("0")  # two digits that are no zeros
+    return f"${cost:.{1 - math.floor(math.log10(cost))}f}".rstrip("0")  # two significant digits
 
 
 _STOPS = {
@@ -233,10 +233,10 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     """The line below a run: why it stopped, calls, tokens, cost, time, and the expression for its answer.
 
     `name` is the notebook's variable that holds `result`. `picture` is HTML that is folded behind the line, together with the
-    style sheet: a code host's Markdown would show the text of a `<style>`, but it keeps the fold closed.
+    style sheet. The Markdown of a code host shows the text of a `<style>` element, so it is hidden in the fold.
     """
     stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
-    is_missing = result.output is None and result.text.strip() != "null"  # which may be the output
+    is_missing = result.output is None and result.text.strip() != "null"  # "null" may be a valid output
     if result.stop_reason == "done" and result.output_attempts and is_missing:
         stop, css = _NO_FIT
     words = [stop]
@@ -254,7 +254,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     # A colour is not dimmed: it would be too pale to read.
     style = DIM if not css else "font-size:90%"
     line = f'<span class="{css}" style="{style}">{inline(stop)}</span>{dim(" · ".join(items), "span")}'
-    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head's rule is right above it
+    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head has a rule already
     html = block("tlj-foot", line, style)
     if picture:
         html = (
@@ -265,7 +265,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
 
 
 def _calls(result: Result) -> str:
-    """The number of calls, with the numbers of errors, approvals, denials and cancelled calls."""
+    """The number of tool calls, with the numbers of errors, approvals, denials and cancelled calls."""
     asked = {one.call_id: one.decision for one in result.approvals}
     words = Counter[str]()
     for one in result.tool_results:
@@ -288,14 +288,14 @@ def find_status(result: ToolResult, decision: Decision | None) -> str:
 
 
 def is_approval(decision: Decision | None) -> bool:
-    """Whether somebody has approved a call. A call that a policy allows counts as not approved."""
+    """True if a call was approved; False if it was denied, or if a policy allowed it without asking."""
     return decision is not None and decision.allowed and decision.by != "policy"
 
 
 OF_CALL = 4_000_000
-"""Characters of HTML of one call: the largest picture that is kept, and as much as one reads beside it."""
+"""The most characters of HTML of one call: for the largest picture that is kept, and as much as one reads beside it."""
 OF_ARGUMENTS = 200_000
-"""Characters of HTML of the arguments of one call."""
+"""The most characters of HTML of one call's arguments."""
 MOST_OUTPUTS = 100
 """Prints and displays of one call that are kept: the first and the last ones."""
 MOST_CHARACTERS = 10_000

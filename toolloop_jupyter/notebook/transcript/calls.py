@@ -1,4 +1,4 @@
-"""A tool call as one block: one line, and folded behind it the arguments, the prints and the result."""
+"""Draw a tool call as one block: one line and, folded behind it, the arguments, the prints and the result."""
 
 from __future__ import annotations
 
@@ -99,15 +99,15 @@ def call_block(
 
     Args:
         call: what the model asked for.
-        arguments: the validated ones; None shows those that the model sent.
+        arguments: the validated arguments; None shows those that the model sent.
         result: the call's result, if it has one.
-        decision: the decision about the call; None takes that of the result.
+        decision: the decision about the call; None takes the decision in `result`.
         outputs: the tool's prints and displays: ("stdout" or "stderr", text) and ("display", MIME bundle).
         state: "waiting", "running" or "done".
         value_name: the expression for the whole result, such as "result.tool_results[2].value".
         input_name: the expression for the whole arguments.
         note: a further text for the line.
-        brief: leave out everything that is folded: for the early steps of a very long run, or a call too large for the record.
+        brief: leave out all that is folded, for the early steps of a very long run, or a call too large for the record.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
@@ -142,9 +142,9 @@ def call_block(
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
-    """The progress of a running call, below its row: `note` ("3 of 10 files"), its last printed lines, its displays.
+    """The progress of a running call: its time, `note` ("3 of 10 files"), its last printed lines, its displays.
 
-    It is a block of its own: it is drawn again and again, while the row stays as the person has folded or unfolded it.
+    It is a block of its own below the call's row. It is drawn repeatedly; the row is not, so it stays folded or unfolded.
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
@@ -158,7 +158,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
 
 
 def tell_question(approval: Approval | None) -> str:
-    """The words of a question in the middle of a call, for the line of its record; "" for a request to run a tool."""
+    """Words for the record of a question that a running tool asks; "" if `approval` asks whether a tool may run."""
     return f"asked: {approval.question}" if approval is not None and approval.question else ""
 
 
@@ -220,14 +220,14 @@ def _facts(
 
 
 def join_reason(message: str) -> str:
-    """A message in one line: its first line, and if that only announces a list (it ends in ":"), the list, too."""
+    """Write a message in one line: its first line and, if this ends in ":", the list that follows it."""
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)
 
 
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
-    """The tool's prints and displays, as far as there is room for them."""
+    """The tool's prints and displays, as many as fit into `room` characters of HTML."""
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
         half = MOST_OUTPUTS // 2
@@ -267,7 +267,7 @@ def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str
 
 
 def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], expression: str) -> str:
-    """All arguments, as far as there is room for them. Those that a person has changed are always shown."""
+    """All arguments, as many as fit into `OF_ARGUMENTS` characters. Those that a person has changed are always shown."""
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in dict.fromkeys([*given, *changes]):
         if name in changes:
@@ -302,7 +302,7 @@ def _change_html(before: object, after: object) -> str:
 
 
 def _marked_pieces(old: str, new: str) -> Iterator[str]:
-    """The changed places as HTML, each with a little text around it; bounded, since a saved notebook holds it."""
+    """The changed places as HTML, each with a little text around it. Their length is limited: a notebook keeps them."""
     room = MOST_CHARACTERS
     for one, other in _compare(old, new):
         if one == other:
@@ -318,7 +318,7 @@ def _marked_pieces(old: str, new: str) -> Iterator[str]:
 
 
 _SHORT_CHANGE = 60
-"""Characters of a value that is shown whole before and after the arrow."""
+"""Characters of a value up to which a change is shown as "old → new"."""
 _CONTEXT = 120
 """Characters on either side of a changed place."""
 _MOST_COMPARED = 2_000
@@ -354,7 +354,7 @@ def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_middle(text: str, most: int, why: str) -> str:
-    """The text; of a long text, `most` characters of its beginning and of its end."""
+    """Return `text`; of a long text, `most` characters of its beginning and of its end, with `why` between them."""
     if len(text) <= 3 * most:
         return text
     left_out = counted(len(text) - 2 * most, "character")
@@ -378,14 +378,14 @@ def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> l
 
 
 def argument_html(value: object) -> str:
-    """One argument, cut only if it is too long for a saved notebook: text as text, any other value as JSON."""
+    """One argument as HTML: a text as text, any other value as JSON. It is shortened if it is too long for a saved notebook."""
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
         shown, more = take_beginning(value)
         return pre(esc(shown) + more)
     text = value_text(value)
     if len(text) > 200:
         return show_text(write_json(value, 2) or text, language="json").html
-    # It may break anywhere: otherwise the table's cell would be as wide as the longest word, and end beyond the page.
+    # The text may break anywhere: otherwise the table's cell would be as wide as the longest word, and end beyond the page.
     return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
 
 
@@ -393,14 +393,14 @@ def argument_html(value: object) -> str:
 
 
 def _described(result: ToolResult) -> str:
-    """The text of the value or the error, without prints and edits."""
+    """The text of the call's value or error, without its prints and without a note about edits."""
     return result.output if result.returned is None else result.returned
 
 
 def _without_result(
     outputs: Sequence[tuple[str, object]], result: ToolResult | None
 ) -> list[tuple[str, object]]:
-    """The outputs without displays that show the result itself: `display(df); return df`, `plt.show(); return figure`."""
+    """The outputs, without displays that show the result a first time, as in `display(df); return df`."""
     displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
     if (
         result is None
@@ -420,7 +420,7 @@ def _without_result(
 
 
 def _best(bundle: Mapping[str, object]) -> object:
-    """The form of a bundle that a person would see, for comparing: its picture's bytes, or its HTML."""
+    """The form of a bundle that a person would see: its picture's bytes, or its HTML. Bundles are compared by it."""
     return (
         get_picture_bytes(bundle)
         or bundle.get("image/svg+xml")
@@ -446,7 +446,7 @@ _WHOLE = "… the whole result: "
 
 
 def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
-    """The result: the value as `shown`, or the error; and the text that the model got, if it differs."""
+    """Show the result: `shown` for a value, else the error; and the text that the model got, if it differs."""
     got = show_text(result.output).html
     if shown is None:
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
@@ -463,13 +463,13 @@ def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Sh
 
 
 def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
-    """The parts as lines for the plain text of a block, cut to the number that diffs and terminals show."""
+    """The parts as lines for the plain text of a block; only as many as diffs and terminals show."""
     lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        # A line about the lines that are left out is itself no line of the result.
-        untold = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
+        # The last line of a part says how many lines it leaves out; it is no line of the result itself.
+        left_out = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
         where = f": {visible(expression)}" if expression else ""
-        hidden = len(lines) - _TEXT_LINES + 2 + untold
+        hidden = len(lines) - _TEXT_LINES + 2 + left_out
         lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
     return ["    " + shorten(line, 400) for line in lines]
 
@@ -495,11 +495,11 @@ def tell_why(approval: Approval) -> str:
 
 REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
 REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
-"""What a person may allow all calls of a tool in, by scope: in a run, and in a run for each row of a table."""
+"""The words for where a person may allow all calls of a tool, by scope: in a run; in a run for each row of a table."""
 
 
 def decision_text(decision: Decision) -> str:
-    """Such as "approved by click 14:02:11 for this run", "denied by click 14:02:11: wrong table"."""
+    """Write a decision, such as "approved by click 14:02:11, all calls in this run", "denied by click 14:02:11: wrong table"."""
     scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
         decision.scope
     ]

@@ -1,4 +1,4 @@
-"""A picture of a run: who spoke when (person, model, tools), and how long each call took.
+"""Draw a run as a picture: who spoke when (person, model, tools), and how long each call took.
 
 It is an SVG inside an `<img>`. A notebook that is not trusted loses an inline `<svg>`, but keeps an image with a data address
 (JupyterLab 4.6, Notebook 7, nbconvert; measured). An SVG inside an image can neither run nor load anything. A viewer that
@@ -20,14 +20,14 @@ from ..html import block, esc, fold, in_a_line, pre, shorten
 from .blocks import Block, find_status
 
 MOST = 60
-"""Rows of a picture. A longer run shows its first and its last calls."""
+"""The most rows of a picture. Of a longer run, the first and the last calls are shown."""
 _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
 """Pixels: the whole width, a row's height, the names on the left, the seconds on the right."""
 # Each has a contrast of more than 3.5 with white and with the dark pages of JupyterLab and VS Code.
 _TEXT, _GRID = "#7b7b7b", "#8a8a8a"
 _COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d", "denied": "#a8761c"}
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-"""Characters that XML 1.0 does not allow, escaped or not: with one of them there would be no picture."""
+"""Characters that XML 1.0 does not allow, not even escaped. With one of them, no viewer would show the picture."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _rows(result: Result) -> tuple[list[_Row], float]:
 
 
 def _tell_denials(rows: list[_Row], result: Result) -> list[_Row]:
-    """The rows, with the denied calls marked as such: somebody's decision is no error. Rows and results have the same order."""
+    """Mark the rows of denied calls: a denial is no error. The rows of tool calls and the results have the same order."""
     calls = [number for number, span in enumerate(result.spans) if span.kind == "tool"]
     if len(calls) == len(result.tool_results):
         for number, call in zip(calls, result.tool_results, strict=True):
@@ -99,7 +99,7 @@ def _row(span: Span, model: str) -> _Row:
         decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody is there
         return _Row("you", f"{decision} {span.name}", span.start, span.end)
     if span.kind == "model":
-        # A script or a recording is called by a name that a person knows, not by the one that it has in this kernel.
+        # A script or a recording gets the name that a person knows, not the internal name that it has in this kernel.
         name = model if span.name.startswith("toolloop/") and model else span.name
         return _Row("error" if span.is_error else "model", name, span.start, span.end)
     return _Row("error" if span.is_error else "tool", span.name, span.start, span.end)

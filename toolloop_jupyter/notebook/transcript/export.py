@@ -34,7 +34,9 @@ _PAGE = """<!doctype html>
 
 
 def write(result: Result, path: str) -> Path:
-    """Write `result` to `path`, in the form that its ending names: .md, .html or .json. Raises Mistake for another one, OSError."""
+    """Write `result` to the file `path`, whose ending names the form: .md, .html or .json. Raises Mistake for another ending, and
+    OSError.
+    """
     target = Path(path)
     makers = {".md": to_markdown, ".html": _html, ".json": as_json}
     maker = makers.get(target.suffix.lower())
@@ -45,7 +47,7 @@ def write(result: Result, path: str) -> Path:
 
 
 def to_markdown(result: Result, name: str | None = None) -> str:
-    """The run as Markdown that is harmless wherever it is rendered: every part is an unchanged text in fenced code."""
+    """The run as Markdown that is harmless wherever it is rendered: every part is plain text in fenced code."""
     parts = [write_fence(make_head(result).text)]
     if result.prompt:
         parts.append("\n".join(f"> {line}" for line in write_fence(prose(result.prompt).strip()).split("\n")))
@@ -77,7 +79,7 @@ def as_json(result: Result) -> str:
     facts["files"] = [_event(change) for change in result.files]
     data = json.loads(
         json.dumps(facts, default=_plain)
-    )  # to JSON data first, so that a key in a live object is found, too
+    )  # to JSON data first, so that an API key in a live object is found
     return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 
@@ -94,7 +96,7 @@ def _event(event: Event | FileChange) -> dict[str, object]:
 
 
 def _output_json(output: object) -> object:
-    """The object in pydantic's JSON form (dates, enums, sets, also as keys); parts of other classes by their `repr`."""
+    """Return `output` as JSON data: as pydantic writes it (also dates, enums, sets), other objects as their `repr`."""
     data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
     return repr(output) if isinstance(data, Raised) else data
 

@@ -1,7 +1,7 @@
 """Draws many rows as one block: their progress while they run, and their record at the end.
 
 A row is one line: its number, its input, its answer or error. The record of a thousand rows shows the first and the last few,
-and rows that failed. The whole transcripts are in the value (`rows[17]`).
+and rows that failed. The value of the run has the whole transcripts (`rows[17]`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .values import list_fields
 ENDS = 5
 """The record shows so many rows at the beginning, and so many at the end."""
 MOST_FAILURES = 20
-"""The record shows at most so many failed rows between them."""
+"""The record shows at most so many of the failed rows between the first and the last rows."""
 _ASKED = 60
 """Characters of a row's input that are shown."""
 _CAME = 160
@@ -45,7 +45,7 @@ _CAME = 160
 
 
 class RowLike(Protocol):
-    """What the page reads of a `core.rows.Row`. This room may not import that one."""
+    """What the page reads of a `core.rows.Row`. This package may not import `core.rows`."""
 
     @property
     def number(self) -> int: ...
@@ -57,6 +57,15 @@ class RowLike(Protocol):
     def error(self) -> str | None: ...
     @property
     def seconds(self) -> float: ...
+
+
+class SpeedLike(Protocol):
+    """What the page reads of a `core.rows.RowsSpeed`."""
+
+    @property
+    def rate(self) -> float: ...
+    @property
+    def pause(self) -> float: ...
 
 
 class ProgressLike(Protocol):
@@ -79,15 +88,13 @@ class ProgressLike(Protocol):
     @property
     def cost(self) -> float: ...
     @property
-    def rate(self) -> float: ...
-    @property
     def seconds(self) -> float: ...
+    @property
+    def speed(self) -> SpeedLike: ...
     @property
     def left(self) -> float | None: ...
     @property
     def last(self) -> Sequence[RowLike]: ...
-    @property
-    def pause(self) -> float: ...
     @property
     def message(self) -> str: ...
 
@@ -113,7 +120,7 @@ class RowsLike(Protocol):
 
 
 def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
-    """Draw the progress: counts, a bar, the rows that ended last. `state` stands before the counts: "waiting for you"."""
+    """Draw the progress: counts, a bar, the rows that ended last. `state` ("waiting for you") stands before the counts."""
     facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
     css = "tlj-ask" if state else "tlj-ok"
     items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
@@ -152,14 +159,14 @@ def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
 
 
 def _tell_pace(progress: ProgressLike) -> list[str]:
-    facts = [f"{progress.rate:.3g} rows/s"] if progress.rate else []
+    facts = [f"{progress.speed.rate:.3g} rows/s"] if progress.speed.rate else []
     facts += [money(progress.cost)] if progress.cost else []
     facts.append(duration(progress.seconds, whole=True))
     return facts + ([f"{duration(progress.left, whole=True)} left"] if progress.left else [])
 
 
 def _tell_pause(progress: ProgressLike) -> str:
-    pause = f"paused for {duration(progress.pause, whole=True)}" if progress.pause else ""
+    pause = f"paused for {duration(progress.speed.pause, whole=True)}" if progress.speed.pause else ""
     return ": ".join(filter(None, (pause, shorten(progress.message, 300))))
 
 
@@ -181,7 +188,7 @@ def _draw_bar(progress: ProgressLike) -> str:
 
 
 def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
-    """Draw the record of a run: the first and the last rows, rows that failed, and the counts. It has the style sheet in it.
+    """Draw the record of a run: the first and the last rows, rows that failed, and the counts. The style sheet is in it.
 
     `name`: the variable that has the rows, if any.
     """
@@ -218,7 +225,7 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
         ("tokens", f"{rows.usage.total_tokens:,}"),
         ("rows taken from the store", f"{progress.from_store:,}"),
         ("rows that had failed before", f"{progress.again:,}"),
-        ("rows cut by a stop", f"{len(rows.cut):,}"),
+        ("rows ended by a stop", f"{len(rows.cut):,}"),
     )
     html = (
         f'<details class="tlj tlj-foot" style="{BLOCK}"><summary style="{SUMMARY}" title="unfold the counts">{line}'

@@ -1,9 +1,9 @@
-"""A run's events as steps, and its steps as blocks.
+"""Turn a run's events into steps, and the steps into blocks.
 
     event --Steps.take--> steps that are new or changed --Page.draw--> Block --make_bundle--> an output of a cell
 
-The page that grows in a cell, the run shown again, the exports and a terminal all go this way, so they say the same.
-The live page also draws facts that only a running call has (prints so far, seconds), beside the call's step.
+The page of a running run, a run shown again, the exports and a terminal all use these functions, so they say the same.
+The live page also shows facts that only a running call has (prints so far, seconds), below the call's block.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FULL_STEPS = 100
 MOST_FILES = 200
 """Changed files of a run that are shown."""
 OF_RUN = 20_000_000
-"""Characters of HTML of a run's steps that are kept in full. Each step after them is one line."""
+"""The most characters of HTML of a run's steps. A step for which there is no room is shown as one line."""
 TOO_LARGE = "more than the record of a run holds"
 
 
@@ -66,7 +66,7 @@ class TextStep:
     is_whole: bool = False
     """Whether the text is complete."""
     output: object = None
-    """The validated `output=` instance, when the text is the answer that it was read from."""
+    """The validated `output=` instance, if it was read from this text."""
 
     @property
     def text(self) -> str:
@@ -79,22 +79,22 @@ class CallStep:
 
     call: ToolCall
     index: int
-    """The number of the call in the run, from 0. A question within a call has the call's."""
+    """The number of the call in the run, from 0. A question of a running tool has the number of the tool's call."""
     approval: Approval | None = None
     result: ToolResult | None = None
     is_over: bool = False
-    """Whether there is a result, or none will come."""
+    """True if there is a result, or if none will come."""
     is_brief: bool = False
-    """Whether it is shown as one line, because many calls have come since."""
+    """True if the call is shown as one line, because many calls have ended since."""
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """The arguments of the request, if there was one; else those that the model sent."""
+        """The arguments in the request for approval, if there was one; else those that the model sent."""
         return self.call.input if self.approval is None else self.approval.input
 
     @property
     def decision(self) -> Decision | None:
-        """The decision in the call's result, else that of the request. They differ if an allowed call was refused later."""
+        """The decision in the call's result, else the request's decision. They differ if an allowed call was refused later."""
         if self.result is not None and self.result.decision is not None:
             return self.result.decision
         return None if self.approval is None else self.approval.decision
@@ -118,14 +118,14 @@ class MoreFiles:
 
 @dataclass(frozen=True)
 class Notice:
-    """A line of words, such as an event of another runtime that ours have no class for."""
+    """A line of words, such as about an event of LiteLLM's for which we have no class."""
 
     text: str
     kind: Literal["info", "warning", "error"] = "info"
 
 
 Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | MoreFiles | Retry | Notice | Done
-"""A text or a call, which grow, or an event that is shown unchanged."""
+"""What a page shows: a text or a call, which later events change, or an event that is shown as it is."""
 
 
 # --- from events to steps -------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Steps:
         self._file_count = 0
 
     def take(self, event: Event | Compaction | Notice) -> Sequence[Step]:
-        """The steps that an event adds or changes."""
+        """Take an event; returns the steps that it adds or changes."""
         match event:
             case Text():
                 return self._write(event.delta, is_thought=False)
@@ -156,7 +156,7 @@ class Steps:
         return [*self.end_text(), *self._take_whole(event)]
 
     def end_text(self) -> Sequence[Step]:
-        """End the text that is being written. The next delta begins another one."""
+        """End the text that is being written, and return it. The next delta begins another text."""
         ended, self._open = self._open, None
         if ended is None:
             return ()
@@ -189,7 +189,7 @@ class Steps:
         return [*changed, self._open]
 
     def _try_again(self, retry: Retry) -> Sequence[Step]:
-        """Take a retry: the second try continues the text of the first, or the text in `discard` is taken back."""
+        """Take a retry. The next try continues the text, unless `discard` is taken back or a new answer is asked for."""
         changed: Sequence[Step] = ()
         if retry.discard or retry.of_answer or (self._open is not None and self._open.is_thought):
             changed = self.end_text()
@@ -236,7 +236,7 @@ class Steps:
         return ()
 
     def _begin_call(self, call: ToolCall, *, within: bool = False) -> CallStep:
-        """Add the step of a call, or of a question within the call whose id its own id begins with."""
+        """Add the step of a call. With `within`, it is a question of a running tool, whose call's id its own id begins with."""
         outer = self._calls.get(call.id.rpartition(".")[0]) if within else None
         step = self._calls[call.id] = CallStep(call, self._call_count if outer is None else outer.index)
         self._call_count += not within
@@ -259,7 +259,7 @@ class Steps:
         changed = [*self.end_calls()]
         if result.output is not None:
             changed.append(self._answer(result))
-        if not self._file_count:  # another runtime may report them only in its Result
+        if not self._file_count:  # LiteLLM's harnesses may report files only in the Result
             changed += [step for change in result.files for step in self._take_whole(change)]
         if self._file_count > MOST_FILES:
             changed += self._add(MoreFiles(self._file_count - MOST_FILES))
@@ -271,7 +271,7 @@ class Steps:
         return changed
 
     def _answer(self, result: Result) -> TextStep:
-        """Turn the last text into the output that was read from it. Add a step if the output came as a call, without text."""
+        """Turn the last text into the output that was read from it. If the output came as a tool call, add a step."""
         step = TextStep(is_thought=False, is_whole=True)
         for earlier in reversed(self.all):
             if isinstance(earlier, CallStep):
@@ -292,8 +292,8 @@ class Page:
     """Draws the steps of one run as blocks, within the bounds of the run's record."""
 
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
-        """`name` is the notebook's variable that holds the Result. `hint` is put after expressions with that name. It is None if
-        no variable can hold the Result; then no expression is named.
+        """`name` is the notebook's variable that holds the Result. `hint` is put after each expression for a part of
+        the Result. If it is None, no variable can hold the Result, and no expression is shown.
         """
         self._name, self._hint = name, hint
         self._sizes: dict[CallStep, int] = {}
@@ -359,8 +359,8 @@ class Page:
         return file_block(dataclasses.replace(change, diff=""), note)
 
     def _take_room(self, block: Block, call: CallStep | None = None) -> bool:
-        """Take the record's room for a block; False, and takes none, if there is too little. The block of a `call` gets the
-        room of the call's earlier block.
+        """Count a block's length for `OF_RUN`. Returns False, without counting it, if the sum would be too large. The block of a
+        `call` replaces the call's earlier block.
         """
         size = len(block.html)
         used = self._used + size - (self._sizes.get(call, 0) if call else 0)
@@ -389,7 +389,7 @@ def together(blocks: Iterable[Block]) -> Block:
 
 
 def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
-    """The MIME bundle of one block or several, without the runs' keys. Every block that a run shows goes through here.
+    """The MIME bundle of one block or several, without API keys. Every block that a run shows goes through here.
 
     It has only "text/html" and "text/plain", which no front-end runs. The HTML is one line: `nbconvert --to markdown` copies it
     into a Markdown file, where a blank line would end the HTML block. The text after that would be Markdown again, so a tool's
@@ -410,7 +410,7 @@ def render(result: Result, name: str | None = None) -> list[Block]:
 
 
 def make_head(result: Result, prompt: str = "") -> Block:
-    """The line above a run, with the facts that its Result has."""
+    """The line above a finished run, made from its Result."""
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
     return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)

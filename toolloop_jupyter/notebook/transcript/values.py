@@ -1,8 +1,8 @@
-"""A tool's value as blocks: shown as richly as the notebook can, and as harmless as the rest of the transcript.
+"""Show a tool's value as richly as the notebook can, and as harmlessly as the rest of the transcript.
 
-A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a bundle, of which the best form is shown:
-a picture as data, else HTML through nh3's allowlist, else text. Scripts, styles, remote pictures and MIME types of one front-end
-are never shown, since data that a tool has fetched may be hostile, too.
+A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a MIME bundle. The best form in it is
+shown: a picture as data, else HTML through nh3's allowlist, else text. Scripts, styles, remote pictures and MIME types that
+only one front-end knows are never shown, since a tool may have fetched hostile data.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, 
 
 MOST_HTML = 200_000
 _SHORT = 40
-"""Characters of a result that is so short that it is shown in the place of its size."""
+"""A result with at most so many characters is shown on the call's line, in the place of its size."""
 MOST_PARTS = 10
 """Tables and pictures of one list or dict that are shown."""
 MOST_OF_PARTS = 3_500_000
-"""Characters of HTML of all these parts. The first part is always shown."""
+"""The most characters of HTML of all these parts. The first part is always shown."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Shown:
     size: str = ""
     visual: bool = False
     lines_left_out: int = 0
-    """If the last line of `text` says that lines are left out, how many it stands for; else 0."""
+    """How many lines the last line of `text` says are left out; 0 if none are."""
 
 
 def show_value(value: object, model_text: str = "", expression: str = "") -> Shown:
@@ -106,7 +106,7 @@ def _items_of(array: object) -> list[object] | None:
 
 
 def show_text(text: str, expression: str = "", language: str = "") -> Shown:
-    """Show a text, cut if it is too long for a saved notebook."""
+    """Show a text. It is shortened if it is too long for a saved notebook."""
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
@@ -157,7 +157,7 @@ def _count(value: object, count: int) -> str:
 def _show_several(
     value: dict[object, object] | list[object] | tuple[object, ...], expression: str
 ) -> Shown | None:
-    """Show each item of a list or dict that has tables or pictures; None if it has none."""
+    """Show a list or dict that contains tables or pictures, item by item; None if it contains none."""
     pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
     if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
@@ -167,7 +167,7 @@ def _show_several(
     for name, item in pairs:
         drawn = {id(picture) for picture in find_pictures(item)}
         if drawn and drawn <= seen:
-            continue  # (figure, axes)
+            continue  # in `(figure, axes)`, both are the same picture
         seen |= drawn
         pictures += _is_rich(item)
         shown = Shown("", "") if pictures > MOST_PARTS else show_value(item, describe(item, 2_000).text)
@@ -185,7 +185,7 @@ def _show_several(
 
 
 def _is_rich(value: object) -> bool:
-    """Whether a notebook can show a value as more than text. The value's display code is not run."""
+    """True if a notebook can show `value` as more than text. The value's display code is not run for this."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
     if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
@@ -289,7 +289,7 @@ def _figure_png(value: object) -> bytes | None:
 
 
 def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
-    """Show the best form of a MIME bundle (of a display, or of an object); empty if the bundle has no such form."""
+    """Show the best form of a MIME bundle (of a display, or of an object); an empty Shown if it has no such form."""
     words = str(bundle.get("text/plain", ""))
     for kind in _PICTURES:
         if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
@@ -313,7 +313,7 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
 
 
 def _picture(kind: str, data: object, words: str) -> Shown | None:
-    """A picture as a data address, also of an SVG: inside `<img>` a browser neither runs its scripts nor loads anything."""
+    """Show a picture as a data address; None if it is not valid. Inside `<img>`, an SVG cannot run scripts or load anything."""
     if kind == "image/svg+xml":
         encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
     elif isinstance(data, (bytes, bytearray)):
@@ -452,8 +452,8 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """A picture of the answer or of the prompt, shown from its data; a prompt's has its name above it. Any other attachment, and a
-    picture that cannot be shown, is one line.
+    """The block of a picture or file of the prompt or of the answer. A picture is shown from its data; a picture of the prompt
+    has its name above it. A file, and a picture that cannot be shown, is one line.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
@@ -465,7 +465,7 @@ def attachment_block(attachment: Attachment) -> Block:
 
 
 def get_picture_bytes(bundle: Mapping[str, object]) -> bytes:
-    """The bytes of a MIME bundle's picture, b"" when it has none."""
+    """The bytes of a MIME bundle's picture, b"" if the bundle has none."""
     for kind in ("image/png", "image/jpeg"):
         data = bundle.get(kind)
         if isinstance(data, str):

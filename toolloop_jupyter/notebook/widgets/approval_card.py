@@ -36,11 +36,35 @@ from .controls import Comms, Hold, _Panel, button, parts_of, put_into_card
 from .edit_form import EditForm
 
 
+class Question:
+    """The part of a card above its buttons: the request, with its arguments."""
+
+    def __init__(self, approval: Approval, position: str) -> None:
+        self._approval, self._position, self._is_whole = approval, position, False
+        self.widget = ipywidgets.HTML()
+        size = left_out(approval)
+        self.is_cut = size > 0
+        """Whether the middle of an argument is left out at first."""
+        self.show_all = button(f"Show all {size:,} characters", "Show the arguments to their last character")
+        """The button for the middle."""
+
+    def draw(self, *, is_edited: bool) -> None:
+        """Draw the request. While the arguments are edited, it leaves them to the form."""
+        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
+        self.widget.value = STYLE + CARD_STYLE + asked
+
+    def complete(self) -> None:
+        """From the next `draw` on, leave nothing out."""
+        self._is_whole = True
+        self.show_all.layout.display = "none"
+
+
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` is the place of the call in its run ("call 4 of this run"). If the approval may cover more than this call, the card
-    has a choice for that; `reach` names the scopes. `comms` is the kernel's part; without it, every click is a person's. Call `came_up()` when the card is on the page: it may then be held for a moment (`Hold`).
+    `position` is the place of the call in its run ("call 4 of this run"). If the approval may cover more calls, the card has a
+    choice for that; `reach` has the words for each scope. `comms` are the card's comms in the kernel; without them, every click
+    counts as a person's. Call `came_up()` when the card is on the page: Approve may then be disabled for a moment (`Hold`).
     """
 
     def __init__(
@@ -57,8 +81,8 @@ class ApprovalCard(_Panel):
         self._form = EditForm()
         if approval.question:
             self._form.open(approval.schema, approval.input)
-        self._position, self._is_whole = position, False
-        self._question = ipywidgets.HTML(self._make_question())
+        self._question = Question(approval, position)
+        self._draw_question()
         self._error = ipywidgets.HTML("")
         self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
         self._edit = button("Edit…", "Change the arguments before the tool runs")
@@ -79,18 +103,16 @@ class ApprovalCard(_Panel):
         for field in (self._reason, self._scope):
             field.style.description_width = "initial"
 
-        size = left_out(approval)
-        self._whole = whole = button(
-            f"Show all {size:,} characters", "Show the arguments to their last character"
-        )
+        whole = self._question.show_all
         shown = (
-            (whole, size > 0),
+            (whole, self._question.is_cut),
             (self._edit, approval.editable and not approval.question),
             (self._reason, not approval.question),
             (self._scope, len(covers) > 1),
         )
         beside = [one for one, is_shown in shown if not is_shown]
-        parts = [one for one in (self._question, whole, self._form.widget, self._error) if one not in beside]
+        question = self._question.widget
+        parts = [one for one in (question, whole, self._form.widget, self._error) if one not in beside]
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
@@ -103,7 +125,7 @@ class ApprovalCard(_Panel):
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
-        """Note that the card is on the page. Holds Approve for a moment if a click came just before: it may be a double click."""
+        """Called when the card is on the page. Disables Approve for a moment if a click came just before: it may be a double click."""
         if self._hold is not None:
             self._hold.came_up()
 
@@ -112,20 +134,13 @@ class ApprovalCard(_Panel):
         self._disable()
         super().finish()
 
-    def _make_question(self) -> str:
-        """The card's HTML above its buttons. While the arguments are edited, it leaves them to the form."""
-        is_edited = bool(self._form.fields)
-        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
-        return STYLE + CARD_STYLE + asked
-
-    def _ask(self) -> None:
-        self._question.value = self._make_question()
+    def _draw_question(self) -> None:
+        self._question.draw(is_edited=bool(self._form.fields))
 
     def _on_whole(self, _: object) -> None:
         if not self._finished and not self._approval.answered:
-            self._is_whole = True
-            self._ask()
-            self._whole.layout.display = "none"
+            self._question.complete()
+            self._draw_question()
 
     def _on_approve(self, pressed: ipywidgets.Button) -> None:
         if self._hold is not None and self._hold.on:
@@ -151,7 +166,7 @@ class ApprovalCard(_Panel):
             self._approval.deny(self._reason.value.strip(), by=by)
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
-        """Who pressed a button: a person, or code (`button.click()` in a thread that a tool has left behind)."""
+        """Return who pressed a button: a person, or code (`button.click()` in a thread that a tool has left behind)."""
         return "click" if self._comms is None or self._comms.is_click(button.comm) else "code"
 
     def _keep_order(self, *widgets: ipywidgets.Widget) -> None:
@@ -171,7 +186,7 @@ class ApprovalCard(_Panel):
             self._form.open(self._approval.schema, self._approval.input)
             self._keep_order(self._form.widget)
             self._edit.description, self._approve.description = "Undo edits", "Approve edited"
-        self._ask()
+        self._draw_question()
 
     def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
         if not self._finished and not self._approval.answered:
@@ -184,7 +199,7 @@ class ApprovalCard(_Panel):
 
 
 def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[tuple[str, Scope]]:
-    """The choices of what an approval covers: label and scope."""
+    """Return the choices of "Approve covers": (label, scope)."""
     wider = [
         (f"all calls of {tool} in {of}", scope) for scope, of in reach.items() if scope in approval.scopes
     ]
@@ -194,21 +209,21 @@ def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[t
 # --- the card's HTML: the question, every argument in full, what the tool does, why somebody is asked ---
 
 _FOLD = 400
-"""Characters of an argument. A longer one is folded behind its beginning; unfolded, it is there in full."""
+"""An argument with more characters is folded behind its beginning. A person can unfold it."""
 MOST = 200_000
-"""Characters of one argument that the card shows at first. A longer argument shows its beginning and its end."""
+"""Of an argument with more characters, the card at first shows only the beginning and the end."""
 
 
 def question_html(
     approval: Approval, position: str = "", *, whole: bool = False, is_edited: bool = False
 ) -> str:
-    """The card without its buttons; without the arguments if a form below edits them.
+    """Return the card's HTML without its buttons, and without the arguments if the form below has them (`is_edited`).
 
     The arguments are complete, except for the middle of a text that is too long for a page (MOST). With `whole`, the middle is
     shown, too.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
-    # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
+    # A screen reader reads an alert aloud wherever the focus is. With "polite", it first ends what it is reading.
     question = (
         inline(approval.question)
         if approval.question
@@ -241,7 +256,7 @@ def _what_it_does(approval: Approval) -> str:
 
 
 def left_out(approval: Approval) -> int:
-    """The number of characters of the longest argument, if `question_html` leaves out its middle; else 0."""
+    """Return the number of characters of the longest argument if `question_html` leaves out the argument's middle; else 0."""
     longest = max((len(_as_text(value)) for value in approval.input.values()), default=0)
     return longest if longest > MOST else 0
 
@@ -251,7 +266,7 @@ def _as_text(value: object) -> str:
 
 
 def full_value(value: object, *, whole: bool = False) -> str:
-    """One argument: a text with its blanks, controls and hidden characters visible; any other value as JSON."""
+    """Return an argument as HTML: a text with its blanks, control and hidden characters made visible; other values as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
@@ -263,13 +278,13 @@ def full_value(value: object, *, whole: bool = False) -> str:
 
 
 def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
-    """A text with its size, folded behind its `beginning` where it is long; `shown` makes it visible."""
+    """Return a text with its size as HTML. A long text is folded behind its `beginning`. `shown` makes all characters visible."""
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))
     if len(text) > MOST and not whole:
-        size += f", the middle {len(text) - MOST:,} characters not on this page yet"
-        middle = f"… {len(text) - MOST:,} characters: “Show all” below brings them …"
+        size += f", the middle {len(text) - MOST:,} characters are not on this page yet"
+        middle = f"… {len(text) - MOST:,} characters: “Show all” below shows them …"
         first, last = (pre(html.escape(shown(part))) for part in (text[: MOST // 2], text[-MOST // 2 :]))
         parts = f"{first}<p>{inline(middle)}</p>{last}"
     start = html.escape(shorten(shown(beginning[:200]), 100))
@@ -287,5 +302,5 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def error_html(message: str) -> str:
-    """The error of edited arguments, for the card. A screen reader reads it aloud at once."""
+    """Return the HTML of an error in edited arguments. A screen reader reads it aloud at once."""
     return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'

@@ -22,7 +22,7 @@ from .focus import FOCUS
 
 
 class Comms(Protocol):
-    """What a card needs of the kernel: one order for the messages of its widgets, and which of them are clicks."""
+    """What a card needs from the kernel: to keep the messages of its widgets in order, and to know which of them are clicks."""
 
     def keep_order(self, comm: object) -> None: ...
 
@@ -30,7 +30,7 @@ class Comms(Protocol):
 
 
 class _Panel:
-    """Widgets shown together and closed together."""
+    """Widgets that are shown together and closed together."""
 
     def __init__(
         self, widget: ipywidgets.Widget, *beside: ipywidgets.Widget, hold: Hold | None = None
@@ -41,7 +41,7 @@ class _Panel:
         self._finished = False
 
     def make_reference(self) -> dict[str, object]:
-        """The part of a MIME bundle that a front-end replaces by the widget."""
+        """Return the part of a MIME bundle in whose place a front-end shows the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
@@ -57,7 +57,7 @@ class _Panel:
 
 
 def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
-    """A widget with its children, and with its layout and style, which have comms of their own; children first."""
+    """Yield a widget's children, the widget, and its layout and style: each has a comm of its own."""
     for child in getattr(widget, "children", ()):
         yield from parts_of(child)
     for part in (widget, getattr(widget, "layout", None), getattr(widget, "style", None)):
@@ -85,7 +85,7 @@ def button(
 
 
 def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget]) -> ipywidgets.Widget:
-    """A card of these parts, with a row of buttons below them."""
+    """Return a card that has these parts, and below them a row of buttons."""
     row = ipywidgets.Box(list(buttons))
     row.add_class("tlj-row")
     card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
@@ -94,16 +94,17 @@ def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget
 
 
 def _hidden(inner: str) -> ipywidgets.Widget:
-    """An invisible widget with HTML that the page needs."""
+    """Return an invisible widget with HTML that the page needs."""
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
 class StopBar(_Panel):
-    """What goes on, as HTML of ours, and beside it the Stop button."""
+    """A line that says what the run does, and beside it the Stop button."""
 
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
-        # It is the first output of its run, so it has the styles. They are a widget of their own, since the status is sent often.
+        # The bar is the first output of its run, so it has the styles. They are in another widget than the status, which is
+        # sent often.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", tooltip, "", self._clicked)
@@ -112,7 +113,7 @@ class StopBar(_Panel):
         super().__init__(bar)
 
     def show(self, html: str) -> None:
-        """Show this beside the button. Sends one small message, and none if nothing has changed."""
+        """Show `html`, which must be inert, beside the button. Sends one small message, and none if nothing has changed."""
         if not self._finished and self._status.value != html:
             self._status.value = html
 
@@ -132,7 +133,7 @@ class Toolbar(StopBar):
         self.update("starting", Usage(), 0.0, 0.0)
 
     def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
-        """Show where the run is. `elapsed` in seconds."""
+        """Show the state and the figures of the run. `elapsed` is in seconds."""
         css = "tlj-ask" if "waiting" in state else "tlj-ok"
         facts = [duration(elapsed, whole=True)]
         if usage.calls:
@@ -146,7 +147,10 @@ class Toolbar(StopBar):
 
 
 class StepCard(_Panel):
-    """Shown while a run waits before its next step. Next lets one step go on, Run to end all steps. Stop is on the toolbar."""
+    """Shown while a run waits before its next step. "Next" lets the run do one step, "Run to end" all steps.
+
+    Stop is on the toolbar.
+    """
 
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         hold = Hold(self._show_held)
@@ -154,7 +158,7 @@ class StepCard(_Panel):
             "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=hold.on)
         )
         self._run = button(
-            "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=hold.on)
+            "Run to end", "Go on without waiting again", "", lambda _: self._go(on_run, held=hold.on)
         )
         label = ipywidgets.HTML(
             f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("to", "span")} {inline(what)}</div>'
@@ -204,7 +208,7 @@ PAUSE = 0.7
 
 
 class Hold:
-    """Disables the allowing buttons of one card for a moment. `show(held)` disables them, or enables them again."""
+    """Holds one card for a moment: its buttons that allow something are disabled. `show(held)` disables or enables them."""
 
     _shown: ClassVar[dict[Hold, None]] = {}
     """The cards that are on the page."""
@@ -218,11 +222,11 @@ class Hold:
 
     @property
     def on(self) -> bool:
-        """Whether the card is held now."""
+        """True while the card is held."""
         return time.monotonic() < self._until
 
     def begin(self, *, only_soon: bool = False) -> None:
-        """Hold this card for PAUSE seconds from now; with `only_soon`, only if a click came shortly before. On any thread."""
+        """Hold this card for PAUSE seconds from now. With `only_soon`, only if a click came just before. On any thread."""
         if not only_soon or time.monotonic() < Hold._clicked + SOON:
             self._until = time.monotonic() + PAUSE
             self._show(True)
@@ -230,19 +234,19 @@ class Hold:
             self._loop.call_soon_threadsafe(self._end)
 
     def came_up(self) -> bool:
-        """Note that the card is on the page now; returns whether it is held. Call it on the thread of the running loop."""
+        """Called when the card is on the page; returns whether it is held. Must be called on the thread of the running loop."""
         self._loop = asyncio.get_running_loop()
         Hold._shown[self] = None
         self.begin(only_soon=True)
         return self.on
 
     def gone(self) -> None:
-        """Note that the card is no longer on the page."""
+        """Called when the card is no longer on the page."""
         Hold._shown.pop(self, None)
 
     @classmethod
     def after_click(cls, on: Hold | None = None) -> None:
-        """Hold every card except `on`, the one that a person has just clicked. On any thread; before the click takes effect."""
+        """Hold every card except `on`, which a person has just clicked. Called before the click takes effect, on any thread."""
         cls._clicked = time.monotonic()
         for card in tuple(cls._shown):
             if card is not on:

@@ -1,4 +1,4 @@
-"""The edit form of an approval: the field for each argument, and the way from the field's content back to JSON."""
+"""The edit form of an approval: a field for each argument. What a person types there becomes JSON again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..html import dim, escaped_json, hides, inline, shorten, visible
 from .controls import close
 
 _LONG = 80
-"""Characters of a text that has a field of several lines, and about those of one such line."""
+"""A text with more characters gets a field of several lines. A line of that field has about as many."""
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """The field of one argument: its kind, its first content, and the way from its content to the argument.
+    """The field of one argument: its kind, its first content, and how its content becomes the argument again.
 
     A number is edited as text: if a browser's own number field is emptied, the kernel keeps the old value.
     """
@@ -29,15 +29,15 @@ class FieldSpec:
     kind: Literal["text", "textarea", "number", "choice", "checkbox", "json"]
     shown: object
     given: bool = True
-    """Whether the call has this argument. If not, it has a JSON field, and an empty field leaves the argument out."""
+    """True if the call has this argument. If not, the field takes JSON, and an empty field leaves the argument out."""
     when_empty: tuple[object, ...] = ()
-    """The value that an emptied number or JSON field stands for, in a tuple; () if an empty field is an error."""
+    """(the value for which an emptied number or JSON field stands,); () if an empty field is an error."""
     choices: tuple[tuple[str, object], ...] = ()
     description: str = ""
 
     @property
     def note_html(self) -> str:
-        """The description of the argument and the notation of its field; "" if there is none."""
+        """The argument's description, and how to write a value in its field; "" if there is nothing to say."""
         notes = ["as JSON"] if self.kind == "json" else []
         if self.given and self.kind in ("json", "number"):
             notes += [f"empty means {json.dumps(value, ensure_ascii=False)}" for value in self.when_empty]
@@ -45,7 +45,7 @@ class FieldSpec:
         return f'<div class="tlj">{dim(words)}</div>' if words else ""
 
     def put_into(self, arguments: dict[str, object], content: object) -> None:
-        """Set the argument from the field's content. Raises ValueError for text that is no JSON, no number, or empty."""
+        """Set the argument from the field's content. Raises ValueError if the content is no JSON, no number, or empty."""
         if content == self.shown:
             return  # untouched: the argument keeps its value
         if self.kind not in ("json", "number"):
@@ -79,7 +79,7 @@ def _read_number(name: str, text: str) -> int | float:
 
 
 def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
-    """The fields for the arguments of a JSON schema, in its order, then for arguments that the schema does not name."""
+    """Return the fields for the arguments of a JSON schema, in its order; then for arguments that the schema does not name."""
     described, known = (
         part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
     )
@@ -117,7 +117,7 @@ def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object])
 
 
 def _kinds(schema: Mapping[str, object]) -> set[object]:
-    """The types that a schema allows, as far as it names them."""
+    """Return the types that a schema names as allowed."""
     options = schema.get("anyOf")
     parts = (
         [schema, *(one for one in options if isinstance(one, Mapping))]
@@ -133,7 +133,7 @@ def _kinds(schema: Mapping[str, object]) -> set[object]:
 
 
 def _label(text: str) -> str:
-    """A field's label, which is also its name for a screen reader.
+    """Return a field's label, which is also the field's name for a screen reader.
 
     ipywidgets 7 reads descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785). Both typeset a text between dollars.
     """
@@ -171,7 +171,7 @@ def _input(spec: FieldSpec) -> ipywidgets.Widget:
 
 
 class EditForm:
-    """The fields of all arguments, once a person has pressed "Edit…"."""
+    """The fields of all arguments. There are none until a person presses "Edit…"."""
 
     def __init__(self) -> None:
         self.widget = ipywidgets.VBox([])
@@ -184,13 +184,13 @@ class EditForm:
         self.widget.children = tuple(one.widget for one in self.fields)
 
     def close(self) -> None:
-        """Remove the fields, with the edits."""
+        """Remove the fields and what a person has changed in them."""
         old, self.fields, self.widget.children = self.widget.children, [], ()
         for child in old:
             close(child)
 
     def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
-        """The arguments in the fields; None if the form is closed. Raises ValueError for a content that cannot be read."""
+        """Return the arguments in the fields; None if the form is closed. Raises ValueError for a content that cannot be read."""
         if not self.fields:
             return None
         arguments = dict(given)

@@ -1,4 +1,4 @@
-"""The keyboard's focus while a run asks: it goes to the waiting card, and never away from somebody who types.
+"""The keyboard's focus while a run asks: it moves to the waiting card, but never while somebody types elsewhere.
 
 The kernel can tell a widget to take the focus, but it cannot see where the focus is. So each card and toolbar has a few lines of
 JavaScript, which watch the output area around them. Only the live widgets have them: a saved run has no script. If a page
@@ -91,10 +91,10 @@ const follow = area => {
 };
 begin(this, 100);
 """
-# `seen`: the cards and fields that were there before. `parked`: the element where the script has put the focus to wait; from
-# there it goes on to the next card. `isOurs`: whether the focus was in this area until now. If its element is gone, the script
-# sets the focus again; if the person has clicked elsewhere, it does not. Enter in "Deny because" presses Deny; Enter in a field
-# of the form moves to Approve. Both leave the field, so its content is sent. A key that is held down presses a button once.
+# `seen`: the cards and fields that were there before. `parked`: the element on which the focus waits for the next card.
+# `isOurs`: true if the focus was in this area until now. If the focused element is gone, the script sets the focus again; if
+# the person has clicked elsewhere, it does not. Enter in "Deny because" presses Deny; Enter in a field of the form moves to
+# Approve. In both cases the focus leaves the field, so the field's content is sent. A key that is held down presses once.
 
 FOCUS = f'<img hidden alt="" src="data:," onerror="{html.escape(_SCRIPT)}">'
 """The script, as an element for the HTML of a live widget."""

@@ -67,6 +67,11 @@ CALLS = [
         "C46",
     ),
     calling(
+        "id never sent, and a call comes again at its index behind another one",
+        [tool(0, None, "f", '{"a":1}'), tool(0, None, "g", '{"b":2}'), tool(0, None, "f", '{"a":1}')],
+        two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
+    ),
+    calling(
         "id in every fragment",
         [tool(0, "c1", "f", '{"a"'), tool(0, "c1", None, ":"), tool(0, "c1", None, "1}")],
         one(F1),
