@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from toolloop_jupyter.notebook.html.markdown import highlight, markdown_html
+from toolloop_jupyter.notebook.html.markdown import MOST_MARKS, highlight, markdown_html
 from toolloop_jupyter.notebook.live.writing import StreamingText
 
 FORMULA = 'tex2jax_process">'
@@ -14,6 +14,16 @@ FORMULA = 'tex2jax_process">'
 
 def words(page):
     return re.sub(r"<[^>]*>", "", page)
+
+
+@pytest.mark.parametrize("marks", ["[", "*_", "- a\n", "|x", "~~"])
+def test_too_many_marks_are_shown_as_they_are(marks):
+    """A text whose marks would hold the notebook for long is shown without formatting; one with fewer is formatted."""
+    few = "**b**\n\n" + marks * (MOST_MARKS // 3)
+    assert markdown_html(few).startswith("<p><strong>b</strong></p>")
+    many = marks * (MOST_MARKS + 1)
+    assert markdown_html(many).startswith("<pre")
+    assert words(markdown_html(many)) == many
 
 
 def test_the_usual_marks():

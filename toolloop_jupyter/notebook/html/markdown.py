@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LONGEST = 200_000
 """Characters of a text. A longer text is shown without formatting."""
+_MARKS, MOST_MARKS = "[]*_~|`$\\<\n", 6_000
+"""Characters that cost the parser time, and how many of them a text may have. With more, it is shown without formatting."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -145,7 +147,7 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
     While `streaming`, code has one colour and formulas are shown as source; in the finished text, code is in colour and formulas
     are typeset. A fence counts as code before it is closed.
     """
-    if len(text) > LONGEST:
+    if len(text) > LONGEST or sum(map(text.count, _MARKS)) > MOST_MARKS:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
     return str(_make_parser().render(text, {"streaming": streaming})).strip()
 
