@@ -34,6 +34,10 @@ _NOT_OURS = re.compile(
     re.IGNORECASE,
 )
 
+# No name but the server's is found, no proxy asked. Playwright's `page.route` would refuse as well, but a page with a route has no
+# cache, and each page would load all of JupyterLab anew.
+_NO_OUTSIDE = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-proxy-server")
+
 _CONTEXT = "(w => w?.context?.sessionContext)(window.jupyterapp?.shell?.currentWidget)"
 _IDLE = f"() => {_CONTEXT}?.session?.kernel?.status === 'idle' && {_CONTEXT}.session.kernel.connectionStatus === 'connected'"
 _SHOWN = "(w => w?.content?.widgets)(window.jupyterapp?.shell?.currentWidget)"
@@ -45,13 +49,16 @@ def browser_context(chromium: str, **options: Any) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(CHROMIUM_FLAGS))
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*CHROMIUM_FLAGS, *_NO_OUTSIDE])
         yield browser.new_context(viewport={"width": 1200, "height": 900}, **options)
         browser.close()
 
 
 class Desk:
-    """One page. `errors` has the console's errors and uncaught exceptions, `outside` the requests that would have left."""
+    """One page. `errors` has the console's errors and uncaught exceptions, `outside` the requests that would have left.
+
+    They do not leave in the browser of `browser_context`.
+    """
 
     def __init__(self, server: JupyterServer, context: Any) -> None:
         self.server = server
@@ -63,12 +70,12 @@ class Desk:
         self.app: App = "lab"
         self.clicks_over: list[str] = []
         """Over what each click went to the kernel: "subshell" or "main shell"."""
-        self.page.on("websocket", lambda socket: socket.on("framesent", self._sent))
+        self.page.on("websocket", self._socket)
         self.page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self._note(f"uncaught: {error}"))
         self.page.on("dialog", self._dialog)
         self.page.on("popup", lambda popup: self.outside.append(f"window {popup.url}"))
-        self.page.route(lambda url: not self._is_ours(url), self._refuse)
+        self.page.on("request", lambda request: self._requested(request.url))
 
     def __enter__(self) -> Desk:
         return self
@@ -185,9 +192,13 @@ class Desk:
             (self.server.url, self.server.url.replace("http", "ws", 1), "data:", "blob:", "about:")
         )
 
-    def _refuse(self, route: Any) -> None:
-        self.outside.append(route.request.url)
-        route.abort()
+    def _requested(self, url: str) -> None:
+        if not self._is_ours(url):
+            self.outside.append(url)
+
+    def _socket(self, socket: Any) -> None:
+        self._requested(socket.url)
+        socket.on("framesent", self._sent)
 
     def _sent(self, frame: str | bytes) -> None:
         data = frame.encode() if isinstance(frame, str) else frame

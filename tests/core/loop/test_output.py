@@ -425,3 +425,28 @@ def test_a_type_that_cannot_be_described(kind, why):
     with pytest.raises(ValueError, match="cannot be described") as caught:
         Output(kind)
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries"),
+    [
+        ("[" * 150 + "1," * 500_000, 3),
+        ('{"a": ' * 150 + '"' + "x" * 1_000_000, 3),
+        ("```\n{}\n```\n" * 2_000, 402),
+        ("see [1] and [2 " * 500, 201),
+    ],
+    ids=["numbers", "an endless text", "fences", "prose"],
+)
+def test_a_long_answer_is_not_read_again_and_again(answer, tries, monkeypatch):
+    """All tries to find JSON in an answer together read a bounded number of characters."""
+    begun = []
+    read = json.JSONDecoder.raw_decode
+
+    def count(self, text, idx=0):
+        begun.append(idx)
+        return read(self, text, idx)
+
+    monkeypatch.setattr(json.JSONDecoder, "raw_decode", count)
+    with pytest.raises(OutputProblem):
+        Output(Place).read(answer)
+    assert len(begun) <= tries + 2  # the answer as a whole, too

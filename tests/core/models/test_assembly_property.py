@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 
 NAMES = ("f", "read", "read_file", "search_code", "a")
-TEXTS = st.text('ab{}[]":,\\ \nü😀', max_size=25)
+ALPHABET = 'ab{}[]":,\\ \nü😀'
+TEXTS = st.text(ALPHABET, max_size=25)
 VALUES = st.one_of(TEXTS, st.integers(-3, 3), st.none(), st.just({"x": [{}, "}{"]}))
 ARGUMENTS = st.tuples(st.dictionaries(TEXTS, VALUES, max_size=3), st.booleans()).map(
     lambda drawn: json.dumps(drawn[0], ensure_ascii=drawn[1])
@@ -103,12 +104,23 @@ def test_cutting_and_interleaving_change_nothing(text, reasoning, calls, seed):
     check(text, reasoning, calls, seed)
 
 
+def make_text(rng):
+    return "".join(rng.choices(ALPHABET, k=rng.choice((0, rng.randint(0, 3), rng.randint(0, 25)))))
+
+
+def make_arguments(rng):
+    values = (make_text(rng), rng.randint(-3, 3), None, {"x": [{}, "}{"]})
+    made = {make_text(rng): rng.choice(values) for _ in range(rng.randint(0, 3))}
+    return json.dumps(made, ensure_ascii=rng.random() < 0.5)
+
+
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None, suppress_health_check=RELAXED)
-@given(TEXTS, TEXTS, CALLS, SEEDS)
-def test_cutting_and_interleaving_change_nothing_at_length(text, reasoning, calls, seed):
-    """The same with ten times the examples."""
-    check(text, reasoning, calls, seed)
+def test_cutting_and_interleaving_change_nothing_at_length():
+    """The same with thirty times the examples, made from seeds, which takes a twelfth of the time of drawing them."""
+    for seed in range(30_000):
+        rng = random.Random(seed)
+        calls = [(rng.choice(NAMES), make_arguments(rng)) for _ in range(rng.randint(0, 4))]
+        check(make_text(rng), make_text(rng), calls, seed)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=RELAXED)

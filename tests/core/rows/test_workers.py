@@ -355,7 +355,10 @@ class Locked:
             "the tool 'locked' cannot be sent to a worker: TypeError: cannot pickle",
         ),
         ({"observer": "recorder"}, "a run with an observer \\(or a recording\\) has to be in this process"),
-        ({"model": "replay"}, "model cannot be sent to a worker: TypeError: a recording is played"),
+        (
+            {"model": "replay"},
+            "model cannot be sent to a worker: TypeError: a Replay works only in the process",
+        ),
         ({"executor": ThreadPoolExecutor(1)}, "threads of this process make rows no faster"),
         ({"executor": 4}, "executor must be a concurrent.futures.Executor, got int"),
     ],

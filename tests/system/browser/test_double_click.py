@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+
+from toolloop_jupyter.notebook.widgets.controls import PAUSE
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -42,6 +46,35 @@ def run_cell(desk, number):
     )
 
 
+def press_twice(desk, gap):
+    """Run the cell and press Approve twice, `gap` milliseconds apart; False if the machine was too busy for that."""
+    run_cell(desk, 1)
+    desk.see(desk.button("Approve"), "the first card")
+    approve, mouse = desk.button("Approve").first, desk.page.mouse
+    approve.scroll_into_view_if_needed()
+    desk.page.wait_for_timeout(300)
+    box = approve.bounding_box()
+    began = time.monotonic()
+    mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    desk.page.wait_for_timeout(gap)
+    mouse.down()
+    mouse.up()
+    took = time.monotonic() - began
+    desk.page.wait_for_timeout(300)
+    return took < PAUSE
+
+
+def end_round(desk):
+    """Deny the second call if it waits; returns what the last cell then prints."""
+    if desk.button("Deny").count():
+        desk.click("Deny")
+    desk.wait_until_done()
+    run_cell(desk, 2)
+    desk.wait_for("RAN")
+    desk.wait_until_done()
+    return desk.text_of(2)
+
+
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_double_click_approves_one_call(jupyter, desk, app):
     """Two clicks 0.2 and 0.45 s apart, at one place: the second call still waits, its Approve disabled, then enabled."""
@@ -50,26 +83,12 @@ def test_a_double_click_approves_one_call(jupyter, desk, app):
     desk.open("double.ipynb", app)
     run_cell(desk, 0)
     desk.wait_until_done()
-    mouse = desk.page.mouse
     for gap in (200, 450):
-        run_cell(desk, 1)
-        desk.see(desk.button("Approve"), "the first card")
-        approve = desk.button("Approve").first
-        approve.scroll_into_view_if_needed()
-        desk.page.wait_for_timeout(300)
-        box = approve.bounding_box()
-        mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        desk.page.wait_for_timeout(gap)
-        mouse.down()
-        mouse.up()
-        card = second_card(desk)
-        desk.page.wait_for_timeout(300)
-        assert card.count() == 1, f"{gap} ms apart: the second call ran unseen"
+        while not press_twice(desk, gap):
+            end_round(desk)  # these were two clicks, and no double click
+        assert second_card(desk).count() == 1, f"{gap} ms apart: the second call ran unseen"
         desk.see(desk.button("Approve"), "an enabled Approve")
-        desk.click("Deny")
-        desk.wait_until_done()
-        run_cell(desk, 2)
-        desk.wait_for("RAN ['noted']")
+        assert "RAN ['noted']" in end_round(desk)
     assert (desk.errors, desk.outside) == ([], [])
 
 

@@ -37,6 +37,9 @@ MOST_ERRORS = 8
 MOST_TRIES = 200
 """The most places in an answer that are tried as the beginning of JSON, so that a hostile answer costs little time."""
 
+MOST_READ = 2_000_000
+"""Characters that all tries that fail may read together: each may go on to the end of the answer."""
+
 
 class OutputProblem(ValueError):
     """An answer that does not validate. str() is the message for the model."""
@@ -147,7 +150,7 @@ def _describe(kind: Any) -> tuple[TypeAdapter[object], JsonSchema]:
 
 def _find_candidates(text: str) -> Iterator[object]:
     """The JSON values in an answer, the most likely first; of several values in prose, the last one first."""
-    for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)])):
+    for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)[-MOST_TRIES:]])):
         value = _parse(source)
         if value is not MISSING:
             yield from _look_inside(value)
@@ -184,15 +187,18 @@ def _refuse(constant: str) -> None:
 def _find_embedded(text: str) -> list[object]:
     """The top-level objects and arrays inside prose."""
     decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
+    left = MOST_READ
     for _ in range(MOST_TRIES):
         match = _OPENING.search(text, position)
-        if match is None:
+        if match is None or left <= 0:
             break
         try:
             value, position = decoder.raw_decode(text, match.start())
             found.append(value)
-        except ValueError:
+        except ValueError as error:
             position = match.start() + 1
+            is_told = isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated")
+            left -= (error.pos if is_told else len(text)) - match.start()  # type: ignore[attr-defined]
         except RecursionError:  # no sensible answer is nested so deep
             break
     return found
