@@ -368,7 +368,7 @@ class _Life:
     # --- links ---
 
     def _open_again(self) -> Link:
-        """Return the open link, or open a new one. The first call over a new link reads the server's list again.
+        """Return the open link, or open a new one. The first call over a new link reads the server's list of tools again.
 
         Raises ServerError.
         """
@@ -530,7 +530,10 @@ def _count_cells(frame: FrameType) -> int:
 
 
 def _close_earlier(place: tuple[str, int, str] | None, frame: FrameType) -> None:
-    """Close the connection that the same line made in an earlier run of its cell. A loop within one run closes nothing."""
+    """Close the connection that this line made when its cell was executed before.
+
+    Connections from the same execution stay open, e.g. if the line is in a `for` loop.
+    """
     when, earlier = _of_cells.get(place, (0, None)) if place is not None else (0, None)
     connection = earlier() if earlier is not None else None
     if connection is not None and when < _count_cells(frame):

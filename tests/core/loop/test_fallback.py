@@ -170,7 +170,7 @@ async def test_each_has_to_take_what_the_prompt_holds():
     first = ScriptedModel("Seen.", takes_images=True)
     options = ToolLoopOptions(fallback=["hosted_vllm/no-eyes"])
     with pytest.raises(
-        CapabilityUnsupported, match="which LiteLLM does not know hosted_vllm/no-eyes to take"
+        CapabilityUnsupported, match="but LiteLLM does not say that hosted_vllm/no-eyes takes this"
     ):
         await aagent(LOOP, ["Look.", Picture()], model=first, options=options)
     assert first.requests == []

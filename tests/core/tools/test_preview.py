@@ -260,7 +260,8 @@ def test_what_was_left_alone_stays_or_the_edit_is_refused():
     bound = define(Total).bind({"x": {"parts": [1, 2]}})
     assert bound.json["x"] == {"parts": [1, 2], "total": 3}
     with pytest.raises(
-        InvalidArguments, match=r"x\.total: was left as 3 and would become 7; edit it as well"
+        InvalidArguments,
+        match=r"x\.total: you did not edit it \(it shows 3\), but with your other edits it would become 7; edit this part, too",
     ):
         bound.edited({"x": {"parts": [3, 4], "total": 3}, "n": 1})
     made = bound.edited({"x": {"parts": [3, 4], "total": 7}, "n": 1})

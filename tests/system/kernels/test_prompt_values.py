@@ -123,7 +123,7 @@ def test_a_dry_run_shows_the_parts(kernel):
         (
             "-m openai/gpt-3.5-turbo",
             "{{fig}}",
-            "the prompt has pictures, which LiteLLM does not know openai/gpt-3.5-turbo to take; if it does (a gateway",
+            "the prompt has pictures, but LiteLLM does not say that openai/gpt-3.5-turbo takes this; if the model does take it",
         ),
         (
             "-m m --images never",

@@ -11,8 +11,12 @@
     ├── ArgumentTypeInvalid         (also TypeError) a value of the wrong type for such an argument
     ├── HistoryInvalid              (also ValueError) messages that no provider would accept; has .problems
     ├── ToolDefinitionError         (also ValueError) functions that cannot be tools; all problems at once
+    ├── ToolFailed                  raised by a tool's own code; the model gets its text unchanged
     ├── ModelCallFailed             a model call failed after its retries; .advice says what to set
-    └── RunFailed                   a magic cell whose run ended in runtime_error; has .result
+    ├── RunFailed                   a magic cell whose run ended in runtime_error; has .result
+    └── Mistake                     (also ValueError) a mistake in the line of a magic
+
+Errors that only one subpackage raises (RecordingError: `teaching`, …) are defined there.
 
 A tool's own exception, an unknown tool and arguments that do not validate are not raised to the caller. They become tool
 results (`ToolResult(is_error=True)`), so that the model can react.

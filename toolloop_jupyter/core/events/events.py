@@ -154,7 +154,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """The conversation was shortened. The event is for LiteLLM's other harnesses; its Tool Loop, and ours, never send it."""
+    """The conversation was shortened. Only LiteLLM's other harnesses send this event, never its Tool Loop or this package."""
 
     tokens_before: int | None = None
     tokens_after: int | None = None

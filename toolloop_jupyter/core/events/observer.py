@@ -157,7 +157,7 @@ class Host(Presenter):
         """Awaited just before a stopped turn raises `error` in the code that awaits the turn."""
 
     def finished(self, result: Result) -> None:
-        """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
+        """Called with the Result of each turn, however it ended. In a notebook, the newest Result is kept."""
 
     def can_ask(self) -> bool:
         """Return whether a person can be asked if there is no `on_approval` and nobody reads the turn's stream."""

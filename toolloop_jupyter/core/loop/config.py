@@ -88,7 +88,7 @@ class Route:
 
     @property
     def next_title(self) -> str:
-        """The title of the model that the next call asks."""
+        """The title of the model that will answer the next model call."""
         return self.title if self.answers is None else self.answers.next_title or self.title
 
 
@@ -151,7 +151,7 @@ def find_fallbacks(
 
 
 def _find_provider(model: object) -> str:
-    """The provider in a model's name; "" for a name without a provider, and for a model of ours."""
+    """The provider in a model's name; "" for a name without a provider, and for a model that is Python code."""
     if not isinstance(model, str) or is_ours(model):
         return ""
     return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
@@ -195,8 +195,9 @@ class Config:
         """Return (options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
 
         Managed are the names in MANAGED and those that the route sets. If `api_base` is managed, its other name `base_url`
-        is, too. For a gateway or a model of ours, `custom_llm_provider` is managed, since it would choose another provider.
-        Managed names inside a body, a query or headers are ignored, too (`messages`, a `model`, another key).
+        is, too. For a gateway, or a model that is Python code, `custom_llm_provider` is managed, since it would
+        choose another provider. Managed names inside a body, a query or headers are ignored, too (`messages`, a `model`,
+        another key).
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.has_own_options:
@@ -245,7 +246,7 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
 
 
 def asks_nobody(config: Config) -> bool:
-    """True if no person is ever asked about a tool call: `on_approval` decides, or each rule says "full" or "deny"."""
+    """Return whether no person is ever asked about a tool call: `on_approval` decides, or each rule says "full" or "deny"."""
     policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
     rules: list[object] = []
     for policy in policies:
@@ -256,7 +257,7 @@ def asks_nobody(config: Config) -> bool:
 
 
 def may_ask(config: Config) -> bool:
-    """True if the policy of the run, or of a tool, may demand that somebody is asked about a tool call."""
+    """Return whether the policy of the run, or of a tool, may demand that somebody is asked about a tool call."""
     return read_mode(config.permissions) not in ("full", "deny") or any(
         tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
         for tool in config.tools

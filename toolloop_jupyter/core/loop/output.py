@@ -73,9 +73,9 @@ class Output:
     def response_format(self) -> object:
         """The value of `response_format`.
 
-        A plain model is sent as its class, as LiteLLM's own loop does. A type that strict mode refuses (by OpenAI's rules:
-        free-form dicts, `default`) is sent as a schema of ours, with `strict` off if even that schema does not fit. A type that
-        is not an object is wrapped in one, since all providers want an object.
+        A pydantic class whose schema strict mode accepts unchanged is sent as the class, as in LiteLLM's own loop. Any other
+        type is sent as a schema that we adapt to strict mode (e.g. we remove `default`). If this is not enough (free-form
+        dicts), `strict` is off. A type that is not an object is put into one, since all providers want an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
@@ -242,12 +242,12 @@ def put_object_on_top(schema: JsonSchema) -> JsonSchema:
 
 
 def can_be_strict(schema: JsonSchema) -> bool:
-    """True if strict mode can express the whole cleaned schema."""
+    """Return whether strict mode can express the whole cleaned schema."""
     return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """True if LiteLLM may convert the pydantic class itself. LiteLLM always sets `strict`, so the schema must fit that."""
+    """Return whether LiteLLM may convert the pydantic class itself. LiteLLM always sets `strict`; the schema must fit that."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)

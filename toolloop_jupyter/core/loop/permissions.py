@@ -103,7 +103,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """True if a rule's key may mean this tool: by its Python name, a dotted name, or with a typo."""
+    """Return whether a rule's key may mean this tool: by its Python name, a dotted name, or with a typo."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
@@ -219,7 +219,7 @@ class Permissions:
         return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
-        """Keep a decision for its scope, the run or the session."""
+        """Keep a decision whose scope is the run or the session. A decision for one call is not kept."""
         if decision.scope != "call":
             kept = self.in_session if decision.scope == "session" else self.in_run
             kept.remember(tool, shown, decision, turn)

@@ -309,7 +309,7 @@ class Calls:
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
-        """True if a fragment has the id of `known` but belongs to another call: some servers give all calls the same id."""
+        """Return whether a fragment has the id of `known` but belongs to another call. Some servers repeat one id for all calls."""
         if not (name and known.name):
             return False
         if name != known.name:
@@ -318,7 +318,7 @@ class Calls:
         return here is not known and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two(self, first: str, second: str) -> bool:
-        """True if these are the names of two tools, and not one name that comes in pieces."""
+        """Return whether these are the names of two tools, and not one name that comes in pieces."""
         both = first in self._names and second in self._names
         return both and first + second not in self._names and not second.startswith(first)
 

@@ -220,7 +220,7 @@ class ModelCall:
         return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:
-        """True if the tool calls are whole and only the finish_reason is missing. Some servers send none, and LiteLLM
+        """Return whether the tool calls are whole and only the finish_reason is missing. Some servers send none, and LiteLLM
         (1.110) then reports a stream that broke off.
         """
         calls = self.assembly.calls

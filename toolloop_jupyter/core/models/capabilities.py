@@ -1,4 +1,4 @@
-"""Says what a model supports and what its calls cost, by LiteLLM's own tables (no network). Our own models need no LiteLLM."""
+"""Says what a model supports and what its calls cost, by LiteLLM's tables (no network, and no LiteLLM for models in Python)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 
 
 def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
-    """True if the model really takes `response_format`, and can still call the tools.
+    """Return whether the model really takes `response_format`, and can still call the tools.
 
     LiteLLM's own parameter mapping tells (`get_optional_params`, 1.110, no network): it raises for groq/llama-3.3 and
     cohere, and forces older Claudes to call a hidden `json_tool_call`, so that they could call no other tool. Two facts come
@@ -49,7 +49,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
 
 
 def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
-    """True if the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
+    """Return whether the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
     place = _find_place(model)
@@ -145,7 +145,7 @@ def _first_count(values: Sequence[object]) -> int | None:
 
 
 def is_free(model: str) -> bool:
-    """True if calls of this model cost nothing, even if they fail: for models that Python code answers, except recordings."""
+    """Return whether calls of this model cost nothing, even if they fail. True if Python code answers, except for recordings."""
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
@@ -207,8 +207,8 @@ _SUPPORTS = {
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
     """List the items of `needs` ("pictures", "PDF files", "sound") that the model is not known to take in a prompt.
 
-    `wish` "always" means that the model takes all of them, "never" that it takes none. One of our own models takes all of them,
-    and reads only the text.
+    `wish` "always" means that the model takes all of them, "never" that it takes none. A model that is Python code takes all
+    of them, and reads only the text.
     """
     if wish != "auto":
         return [] if wish == "always" else list(needs)

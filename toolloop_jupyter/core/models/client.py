@@ -109,7 +109,7 @@ def leave_out_price_list() -> None:
 
 
 def litellm_loaded() -> bool:
-    """True if anybody has imported litellm already."""
+    """Return whether anybody has imported litellm already."""
     # Not by `hasattr`: during the import, the module's `__getattr__` would start imports in this thread, too.
     return "acompletion" in vars(sys.modules.get("litellm", sys))
 
@@ -127,7 +127,7 @@ def _make_ready() -> None:
 
 
 def is_ready() -> bool:
-    """True if a request can go out at once: litellm is imported, with the modules that its first call needs."""
+    """Return whether a request can go out at once: litellm is imported, with the modules that its first call needs."""
     return _make_ready.cache_info().currsize > 0
 
 

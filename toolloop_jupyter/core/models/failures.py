@@ -1,7 +1,7 @@
 """Errors of model calls: whether another try may help, and one line that says what to set. The line contains no API key.
 
-The errors are LiteLLM's, or those of models of ours. LiteLLM's are recognised by the names of their classes, so that LiteLLM
-need not be loaded.
+The errors are LiteLLM's, or those of models that are Python code. LiteLLM's are recognised by the names of their classes, so
+that LiteLLM need not be loaded.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def read_status(error: BaseException) -> int | None:
 
 
 def is_cut(error: BaseException) -> bool:
-    """True if the server may have worked on a request whose answer did not come: after a timeout, or a broken connection.
+    """Return whether the server may have worked on a request without an answer: after a timeout, or a broken connection.
 
     False for a request that was refused, or for which there was no connection at all. LiteLLM (1.110) has one class for both
     kinds of failed connections; the cause (an error of httpx, requests or aiohttp) tells which it is.
@@ -100,7 +100,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """True if another try would fail, too, since the request itself is refused (perhaps in the middle of the stream)."""
+    """Return whether another try would fail, too, since the request itself is refused (perhaps in the middle of the stream)."""
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
@@ -225,7 +225,7 @@ def _name_host(request: Request) -> str:
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """Return (what happened, what to do) for an error of a model call. Both are one line, unless a model of ours has written them."""
+    """Return (what happened, what to do) for an error of a model call, each in one line. A PlainRefusal keeps its lines."""
     if said := _find_own_words(error):
         return redact(plain(said), list_secrets(request)), ""
     if isinstance(error, TooManyCalls):

@@ -166,13 +166,13 @@ def find_option(name: str) -> Option | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_kept(name: str) -> bool:
-    """True if LiteLLM keeps an option of this name to itself."""
+    """Return whether LiteLLM keeps an option of this name to itself."""
     option = find_option(name)
     return option is not None and option.is_kept
 
 
 def is_of_route(name: str) -> bool:
-    """True if an option of this name is for one provider: its address, account or key, or extra parts of the request.
+    """Return whether an option of this name is for one provider: its address, account or key, or extra parts of the request.
 
     A fallback model of another provider gets no such option.
     """
@@ -191,7 +191,7 @@ _OF_ROUTE = (
 
 
 def is_completion_option(name: str) -> bool:
-    """True if LiteLLM knows this name as an option that a person may set for a model call, or that is refused by name."""
+    """Return whether LiteLLM has an option of this name for model calls: a person may set it, or is told that it is refused."""
     option = find_option(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
 
@@ -235,7 +235,7 @@ def explain_switch(model: str, api_base: object = None) -> str:
 
 
 def proxy_in_use() -> bool:
-    """True if the user sends all calls through the gateway, by one of LiteLLM's two settings for that."""
+    """Return whether the user sends all calls through the gateway, by one of LiteLLM's two settings for that."""
     by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
     return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
 

@@ -278,7 +278,7 @@ class Attachments:
 
 
 def is_attached(part: object) -> bool:
-    """True if a content part is an attachment: neither text nor thought nor tool call."""
+    """Return whether a content part is an attachment: neither text nor thought nor tool call."""
     fields = read_fields(part)
     return not isinstance(part, str) and fields.get("type") not in _WORDS and not fields.get("text")
 

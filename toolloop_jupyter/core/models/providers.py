@@ -65,7 +65,7 @@ _FINISH_REASONS = frozenset({"length", "tool_calls", "function_call", "content_f
 @hide_in_repr
 @dataclass(frozen=True)
 class ProviderRequest:
-    """A request to a model of ours."""
+    """A request to a model that is Python code of this process, e.g. the demo or a ScriptedModel."""
 
     model: str
     """The whole name, e.g. "toolloop/demo"."""
@@ -78,7 +78,7 @@ class ProviderRequest:
 
 
 class Answers:
-    """The object that answers for a model of ours. A subclass must write `respond`; all else has a default."""
+    """The object that answers for a model that is Python code. A subclass must write `respond`; all else has a default."""
 
     model: str = ""
     """The whole name, e.g. "toolloop/scripted-1"."""
@@ -104,7 +104,10 @@ class Answers:
         return self.title
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """Return the object that answers for one row of a table: this one, or a new one that begins its script for each row."""
+        """Return the object that answers for one row of a table. Here it is this object.
+
+        A class with a script returns a new object, so that each row starts the script from the beginning.
+        """
         return self
 
     def name_as(self, variable: str) -> None:
@@ -144,11 +147,14 @@ class ProviderError(Exception):
 
 
 class PlainRefusal(ProviderError):
-    """A message that a model of ours has for the person; it does not play an error. It is shown unchanged, with all lines."""
+    """A message to the person from a model that is Python code, not an imitated error. All its lines are shown unchanged."""
 
 
 class AnswerBroken(Exception):
-    """A model of ours failed in the middle of its answer. The message has LiteLLM's form for a broken stream."""
+    """A model that is Python code of this process failed in the middle of its answer.
+
+    The message is written the way LiteLLM reports a broken stream.
+    """
 
     def __init__(self, original: ProviderError) -> None:
         super().__init__(f"litellm.{original.kind}: {original}")
@@ -167,28 +173,28 @@ def provide(provider: str, respond: Respond) -> None:
 
 
 def find_responder(model: str) -> Respond | None:
-    """The function that answers `model`, if it is one of ours; else None. To unpickle it in another process provides it there."""
+    """The Python function that answers `model`, or None. Unpickling it in another process provides it there, too."""
     return _responders.get(model.partition("/")[0]) if "/" in model else None
 
 
 def is_ours(model: str) -> bool:
-    """True if Python code of this process answers for `model`. Does not import LiteLLM."""
+    """Return whether Python code of this process answers for `model`. Does not import LiteLLM."""
     provider, slash, _ = model.partition("/")
     return bool(slash) and provider in _responders
 
 
 def must_load(model: str) -> bool:
-    """True if a call of `model` has to wait for LiteLLM's import."""
+    """Return whether a call of `model` has to wait for LiteLLM's import."""
     return not is_ours(model) and not is_ready()
 
 
 def was_one_asked() -> bool:
-    """True if a model of ours has been called directly, without LiteLLM, in this process."""
+    """Return whether a model that is Python code was called in this process, directly and not through LiteLLM."""
     return bool(_asked)
 
 
 async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
-    """Call the model of ours that these keywords of `acompletion` name. Does not need or import LiteLLM.
+    """Call the Python code that answers for `model`, with keywords of `acompletion`. Does not need or import LiteLLM.
 
     Returns the chunks, even if the keywords ask for a whole response or for no usage. Raises ProviderError for a refused
     request. Reading the chunks may raise it, too, or AnswerBroken if another try may succeed.

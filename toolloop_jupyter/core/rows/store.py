@@ -261,7 +261,7 @@ class Store:
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """True if a row with this key has failed in an earlier run. Each line of a failed row counts for one row only."""
+        """Return whether a row with this key failed in an earlier run. Each line of a failed row counts for one row only."""
         self._failed[key] -= 1
         return self._failed[key] >= 0
 

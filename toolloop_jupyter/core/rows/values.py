@@ -155,11 +155,11 @@ class Tally:
         self._ends.append(time.monotonic())
 
     def list_in_order(self) -> dict[int, Row]:
-        """Number -> row, in the order of the table."""
+        """The rows that have ended, by their number, in the order of the table."""
         return dict(sorted(self.ended.items()))
 
     def list_cut(self) -> tuple[Row, ...]:
-        """The rows that were cut, in the order of the table."""
+        """The rows that were under way when the run was stopped, in the order of the table."""
         return tuple(sorted(self.cut, key=lambda row: row.number))
 
     def _find_rate(self) -> float:

@@ -181,7 +181,9 @@ class Workers:
     async def _run_chunk(
         self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
     ) -> None:
-        """Run one chunk. If its worker dies, run again the rows that have not come back; the last time, run each row alone.
+        """Run one chunk. If its worker dies, run the rows without a result again, up to MOST_LOST tries in all.
+
+        In the last try, each row is sent alone.
 
         `lost`: how often a worker of these rows has died before.
         """
@@ -242,7 +244,7 @@ class Workers:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """True if the error means that a worker has died, and not that the work has failed."""
+    """Return whether the error means that a worker has died, and not that the work has failed."""
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 

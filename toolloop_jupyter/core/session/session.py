@@ -70,8 +70,8 @@ def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str
     if wish == "never":
         return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
     return (
-        f"the prompt has {' and '.join(untaken)}, which LiteLLM does not know {model} to take; if it does (a gateway's group, a "
-        "server of your own), set images='always'"
+        f"the prompt has {' and '.join(untaken)}, but LiteLLM does not say that {model} takes this; if the model does take it "
+        "(it is a gateway's group or runs on a server of your own), set images='always'"
     )
 
 
@@ -516,7 +516,9 @@ class AsyncEventStream:
         await self._session.config.host.stopped(error)
 
     async def _finish(self, channel: Channel) -> Done:
-        """Return the Done event, the first time. The second time, raise OutputInvalid or StopAsyncIteration."""
+        """On the first call, return the Done event. On the second, raise OutputInvalid if the output was invalid, else
+        StopAsyncIteration.
+        """
         turn = channel.task
         if self._result is None:
             self._ended = turn.cancelled()  # other code cancelled the task: raise that only once

@@ -1,6 +1,7 @@
 """Upper bounds for data from a model, a server or a file, so that reading the data does not block the event loop.
 
-Each bound is far above what a working model sends. The error names the bound for the sender.
+Each bound is far above what a model sends that works correctly. Too many calls in one answer end the run. If a call's arguments
+are above a bound, the call is not run and the model gets an error that names the bound. An id that is too long is replaced.
 """
 
 from __future__ import annotations

@@ -183,8 +183,11 @@ def check_edit(made: object, edited: object, shown: object, path: tuple[int | st
     problem = ""
     if is_same_json(edited, shown):
         if made is MISSING or not is_same_json(made, shown):
-            now = "be left out" if made is MISSING else f"become {shorten_json(made)}"
-            problem = f"was left as {shorten_json(shown)} and would {now}; edit it as well"
+            now = "be missing from the call" if made is MISSING else f"become {shorten_json(made)}"
+            problem = (
+                f"you did not edit it (it shows {shorten_json(shown)}), but with your other edits it would {now}; "
+                "edit this part, too"
+            )
     elif isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
         for key in edited:
             check_edit(made.get(key, MISSING), edited[key], shown.get(key, MISSING), (*path, key))

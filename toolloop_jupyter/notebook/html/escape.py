@@ -88,7 +88,7 @@ def in_a_line(text: str) -> str:
 
 
 def hides(text: str) -> bool:
-    """True if `text` has characters that a person cannot see, or that an input field of a browser would change."""
+    """Return whether `text` has characters that a person cannot see, or that an input field of a browser would change."""
     return _SHOW_BLANK.search(text) is not None
 
 

@@ -245,7 +245,7 @@ _CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def is_plain_notation(tex: str) -> bool:
-    """True if a formula has only macros that draw symbols, and its length and nesting are limited."""
+    """Return whether a formula has only macros that draw symbols, and its length and nesting are limited."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
     if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
@@ -280,7 +280,7 @@ def as_source(page: str) -> str:
 
 
 def _is_money(content: str) -> bool:
-    """True if the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
+    """Return whether the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
     if not content[:1].isdigit() or content.isdigit():
         return content.startswith("$")
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):

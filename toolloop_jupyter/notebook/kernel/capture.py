@@ -185,7 +185,7 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
 
 
 def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
-    """Count one user less of each hook, and remove hooks without a user."""
+    """Lower the user count of each hook by one, and remove the hooks that nobody uses any more."""
     with _lock:
         for hook in hooks:
             hook.users -= 1

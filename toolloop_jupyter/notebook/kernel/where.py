@@ -83,7 +83,7 @@ def has_widget_frontend() -> bool:
 def executes_notebooks() -> bool:
     """Return whether nbclient started the kernel, for nbconvert, papermill and the like: nobody can click there.
 
-    nbclient (0.5 to 0.11) keeps the history of its kernels in memory (`hist_file`), and nothing else does.
+    The test: the kernel's history is in memory (`hist_file` is ":memory:"). Only nbclient (0.5 to 0.11) starts kernels like this.
     """
     history = getattr(get_shell(), "history_manager", None)
     return in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"

@@ -106,7 +106,7 @@ async def put_card(
 
 
 def _may_click() -> bool:
-    """True if a card may be tried although there is no keyboard."""
+    """Return whether a card may be tried although there is no keyboard."""
     return _Clicks.arrive is None and may_have_buttons()
 
 

@@ -47,18 +47,18 @@ UNANSWERED = "approval not answered"
 
 
 def _is_theirs(value: object, kind: type) -> bool:
-    """True if `value` is an object of LiteLLM's class that has the same name as our class `kind`."""
+    """Return whether `value` is an object of LiteLLM's class that has the same name as our class `kind`."""
     types = sys.modules.get("litellm.harness.types")
     return types is not None and isinstance(value, getattr(types, kind.__name__))
 
 
 def is_litellm_result(value: object) -> bool:
-    """True if `value` is LiteLLM's Result, not ours."""
+    """Return whether `value` is LiteLLM's Result, not ours."""
     return _is_theirs(value, Result)
 
 
 def convert_result(result: Theirs) -> Result:
-    """Convert LiteLLM's Result into ours. A Result of ours is returned unchanged."""
+    """Convert LiteLLM's Result into this package's. If `result` is one of this package already, return it unchanged."""
     if isinstance(result, Result):
         return result
     converted = _Conversion(live=False)
@@ -201,7 +201,10 @@ class _Conversion:
         )
 
     def hand_back(self) -> None:
-        """Answer LiteLLM's open requests as ours were answered. If ours has no decision, LiteLLM itself denies its request."""
+        """Give each open approval request of LiteLLM's the decision that our request for the same call got.
+
+        Where ours has no decision, do nothing: LiteLLM then denies its request itself.
+        """
         for theirs, ours in self._asked.values():
             if ours.decision is not None and not theirs.answered:
                 theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)

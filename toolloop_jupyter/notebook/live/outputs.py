@@ -49,7 +49,7 @@ class PrintedText:
         whole = settle_lines("".join(self._pieces))
         half = MOST_KEPT // 2
         if len(whole) > MOST_KEPT:
-            whole = f"{whole[:half]}\n… some of it is not kept …\n{whole[-half:]}"
+            whole = f"{whole[:half]}\n… part of the printed text was not kept …\n{whole[-half:]}"
         self._pieces, self._length = [whole], len(whole)
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class RunningCall:
         return not self.note and self.outputs.is_empty
 
     def has_news(self) -> bool:
-        """True if something is new since this method was last called: output, progress, or another second of time."""
+        """Return whether something is new since this method was last called: output, progress, or another second of time."""
         seen, self._seen = self._seen, (self.outputs.state(), self.note, int(self.seconds))
         return seen != self._seen
 

@@ -58,7 +58,7 @@ async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
 
 
 def can_ask_in_cell() -> bool:
-    """True if a person can be asked in the running cell: by a card, or at a terminal's prompt."""
+    """Return whether a person can be asked in the running cell: by a card, or at a terminal's prompt."""
     return kernel.in_kernel() or kernel.in_terminal()
 
 
@@ -173,7 +173,7 @@ def display(result: Result) -> None:
 
 
 def _was_shown(result: object) -> bool:
-    """True if this cell has just shown the run of `result`. This is forgotten afterwards: a second call returns False."""
+    """Return whether this cell has just shown the run of `result`. This is forgotten afterwards: a second call returns False."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()

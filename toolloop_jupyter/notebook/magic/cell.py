@@ -87,7 +87,7 @@ class Tapes:
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
-        """True if a cell with `--replay path` is answered from a recording. Then it needs no model and no API key."""
+        """Return whether a cell with `--replay path` is answered from a recording. Then it needs no model and no API key."""
         return bool(path or self.replaying_from)
 
     def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:

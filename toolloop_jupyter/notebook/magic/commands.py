@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _say(text: str) -> None:
-    """Print a magic's answer without API keys and control sequences, which a typed name may contain."""
+    """Print a magic's answer, without API keys and control sequences: the answer may repeat a name that the person has typed."""
     print(hide(plain(text)))  # noqa: T201
 
 

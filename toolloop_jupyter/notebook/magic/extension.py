@@ -113,7 +113,7 @@ def explain_misplaced(text: str) -> str | None:
 
 
 def _is_python(code: str) -> bool:
-    """True if `code` is complete Python code, magics included. If it is not, it may end inside a string, for example."""
+    """Return whether `code` is complete Python code, magics included. If it is not, it may end inside a string, for example."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     manager: Any = TransformerManager  # without types before IPython 9
@@ -142,8 +142,8 @@ _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def _cannot_await() -> bool:
-    """True if the cell's code cannot await: inside another cell magic (`%%time`), in a cell that `shell.run_cell` runs inside a
-    running cell (`%run notebook.ipynb`), and after `%autoawait off`.
+    """Return whether the cell's code cannot await: inside another cell magic (`%%time`), in a cell that `shell.run_cell` runs
+    inside a running cell (`%run notebook.ipynb`), and after `%autoawait off`.
     """
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -194,8 +194,8 @@ class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
     It starts the import at once after a cell that sets a default model which needs litellm. Otherwise it starts when the kernel
-    has been idle for `IDLE` seconds. If a run has used a model of ours (a script, a recording) by then, it does not start, so a
-    lesson's kernel stays small. Later runs with other models start the import themselves.
+    has been idle for `IDLE` seconds. If a run has used a model that is Python code (a script, a recording) by then, it does not
+    start the import, so a lesson's kernel stays small. Later runs with other models start the import themselves.
     """
 
     IDLE = 1.0
@@ -224,7 +224,7 @@ class _BackgroundImport:
             self.cancel()
         elif _must_import_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
-        elif not was_one_asked():  # if our own models answer the runs, litellm is not needed
+        elif not was_one_asked():  # if Python code answers the runs, litellm is not needed
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
@@ -260,7 +260,7 @@ def _explain_running_loop(result: Any) -> None:
 
 
 def _has_own_hook(shell: Any, error: Exception) -> bool:
-    """True if the user has another display for such errors: by `set_custom_exc`, or by a `showtraceback` such as rich's."""
+    """Return whether the user shows such errors in another way: by `set_custom_exc`, or by a `showtraceback` such as rich's."""
     hooks = ("showtraceback", "_showtraceback")
     # ipykernel itself sets such a method on the shell object when it starts; that method does not count.
     is_replaced = any(
@@ -311,9 +311,9 @@ class _Nesting:
 
 
 def _must_import_litellm(model: str) -> bool:
-    """True if the default model `model` needs litellm. A bare word may be the variable of a ScriptedModel, which does not.
+    """Return whether the default model `model` needs litellm. A word without a slash may be a ScriptedModel's variable: False.
 
-    This function does not import the modules of our own models.
+    This function does not import the modules of models that are Python code.
     """
     ours = model.isidentifier() or model.startswith("toolloop/")
     return bool(model) and not ours and must_load(model)

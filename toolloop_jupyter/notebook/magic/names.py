@@ -190,7 +190,7 @@ def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda 
 
 
 def is_ipythons(value: object) -> bool:
-    """True if IPython has put `value` into the notebook: `open`, `exit`, `get_ipython`."""
+    """Return whether IPython has put `value` into the notebook: `open`, `exit`, `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
     return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
@@ -246,20 +246,20 @@ def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
 
 
 def holds_functions(value: object) -> bool:
-    """True if `value` is a list of functions (a notebook may keep its tools in a list), or a source of tools."""
+    """Return whether `value` is a list of functions (a notebook may keep its tools in a list), or a source of tools."""
     if isinstance(value, ToolSource):
         return True
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
 
 
 def holds_rows(value: object) -> bool:
-    """True if `value` can be the table of `--each`: a DataFrame, a list or another iterable, but not a text or a mapping."""
+    """Return whether `value` can be the table of `--each`: a DataFrame, a list or other iterable, but no text or mapping."""
     kind = type(value)  # `value.__class__` may be anything, or raise
     return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
 
 
 def is_executor(value: object) -> bool:
-    """True if `value` can be the executor of `--executor`: it has `submit`, as a `concurrent.futures.Executor` has."""
+    """Return whether `value` can be the executor of `--executor`: it has `submit`, as a `concurrent.futures.Executor` has."""
     return callable(getattr(type(value), "submit", None))
 
 
@@ -275,7 +275,7 @@ def find_output(names: Names, name: str) -> object:
 
 
 def _is_type(value: object) -> bool:
-    """True if `value` may be a type: a class or one of typing's objects, but no function and no plain value."""
+    """Return whether `value` may be a type: a class or one of typing's objects, but no function and no plain value."""
     if isinstance(value, type):
         return True
     return not (
@@ -287,7 +287,7 @@ def _is_type(value: object) -> bool:
 
 
 def is_output(value: type) -> bool:
-    """True if the class `value` is a pydantic model or a dataclass."""
+    """Return whether the class `value` is a pydantic model or a dataclass."""
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 

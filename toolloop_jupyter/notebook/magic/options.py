@@ -415,7 +415,7 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
 
 
 def is_literal(text: str) -> bool:
-    """True if `text` is JSON, or a Python literal whose value JSON can express (`.5`, `10_000`, `None`, `['a']`)."""
+    """Return whether `text` is JSON, or a Python literal whose value JSON can express (`.5`, `10_000`, `None`, `['a']`)."""
     return bool(_read_literal(text))
 
 
@@ -432,7 +432,7 @@ def _read_literal(text: str) -> list[object]:
 
 
 def _is_data(value: object) -> bool:
-    """True if JSON can express `value`. NaN does not count: Python reads it as a number, but providers do not."""
+    """Return whether JSON can express `value`. NaN does not count: Python reads it as a number, but providers do not."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):

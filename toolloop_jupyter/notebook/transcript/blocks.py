@@ -288,7 +288,7 @@ def find_status(result: ToolResult, decision: Decision | None) -> str:
 
 
 def is_approval(decision: Decision | None) -> bool:
-    """True if a call was approved; False if it was denied, or if a policy allowed it without asking."""
+    """Return whether a call was approved; False if it was denied, or if a policy allowed it without asking."""
     return decision is not None and decision.allowed and decision.by != "policy"
 
 

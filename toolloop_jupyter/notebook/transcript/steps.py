@@ -359,8 +359,9 @@ class Page:
         return file_block(dataclasses.replace(change, diff=""), note)
 
     def _take_room(self, block: Block, call: CallStep | None = None) -> bool:
-        """Count a block's length for `OF_RUN`. Returns False, without counting it, if the sum would be too large. The block of a
-        `call` replaces the call's earlier block.
+        """Add a block's length to the length of the run. Returns False, and adds nothing, if the sum would be above OF_RUN.
+
+        With `call`, the length counts instead of that of the call's earlier block.
         """
         size = len(block.html)
         used = self._used + size - (self._sizes.get(call, 0) if call else 0)

@@ -185,7 +185,7 @@ def _show_several(
 
 
 def _is_rich(value: object) -> bool:
-    """True if a notebook can show `value` as more than text. The value's display code is not run for this."""
+    """Return whether a notebook can show `value` as more than text. The value's display code is not run for this."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
     if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
