@@ -36,13 +36,14 @@ COUNT_CARDS = """() => { window.mostCards = 0;
 
 
 def set_theme(desk: Desk, name: str) -> None:
-    """Change JupyterLab's theme, and wait for its styles."""
+    """Change JupyterLab's theme, and wait for its styles, and until its splash is gone: two at once are an error of JupyterLab's."""
     theme = f"JupyterLab {name}"
     desk.page.evaluate(
         "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme
     )
     light = "true" if name == "Light" else "false"
     desk.until(f"() => document.body.dataset.jpThemeLight === '{light}'", "the theme")
+    desk.until("() => !document.querySelector('#jupyterlab-splash')", "the end of the splash")
 
 
 def row_that_asks(desk, before=""):
