@@ -136,6 +136,16 @@ class Desk:
     def text_of(self, number: int) -> str:
         return str(self.cell(number).inner_text())
 
+    def set_theme(self, name: Literal["Light", "Dark"]) -> None:
+        """Change JupyterLab's theme; wait for its styles, and for the end of its splash: two at once are an error of JupyterLab's."""
+        self.page.evaluate(
+            "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})",
+            f"JupyterLab {name}",
+        )
+        is_light = "true" if name == "Light" else "false"
+        self.until(f"() => document.body.dataset.jpThemeLight === '{is_light}'", "the theme")
+        self.until("() => !document.querySelector('#jupyterlab-splash')", "the end of the splash")
+
     # --- what a person clicks ------------------------------------------------------------------------------
 
     def button(self, label: str) -> Any:

@@ -131,12 +131,8 @@ def test_axe_finds_nothing_of_rows(jupyter, desk, axe):
 
 
 def dark(desk, on):
-    """Change JupyterLab's theme, and wait for its styles."""
-    name = "JupyterLab Dark" if on else "JupyterLab Light"
-    desk.page.evaluate(
-        "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name
-    )
-    desk.until(f"() => document.body.dataset.jpThemeLight === '{'false' if on else 'true'}'", "the theme")
+    """Change JupyterLab's theme, and wait until its colours have faded."""
+    desk.set_theme("Dark" if on else "Light")
     desk.page.wait_for_timeout(500)  # colours fade
 
 

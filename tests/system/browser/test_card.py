@@ -148,9 +148,7 @@ def test_the_choice_is_seen_in_the_dark(jupyter, desk):
     card = waiting(jupyter, desk, "dark.ipynb")
     look = "e => { const s = getComputedStyle(e); return [s.appearance, s.backgroundImage, s.colorScheme]; }"
     for name, scheme in (("Dark", "dark"), ("Light", "light")):
-        desk.page.evaluate(
-            f"() => window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {name}'}})"
-        )
+        desk.set_theme(name)
         desk.until(
             f"() => getComputedStyle(document.querySelector('.tlj-all select')).colorScheme === '{scheme}'",
             f"the {scheme} scheme",

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from support.browsing import Desk
 from support.payloads import PAYLOADS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -33,17 +32,6 @@ COUNT_CARDS = """() => { window.mostCards = 0;
   const look = () => { window.mostCards = Math.max(window.mostCards,
     [...document.querySelectorAll('.tlj-card')].filter(e => e.offsetWidth).length); };
   new MutationObserver(look).observe(document.body, {childList: true, subtree: true}); }"""
-
-
-def set_theme(desk: Desk, name: str) -> None:
-    """Change JupyterLab's theme, and wait for its styles, and until its splash is gone: two at once are an error of JupyterLab's."""
-    theme = f"JupyterLab {name}"
-    desk.page.evaluate(
-        "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme
-    )
-    light = "true" if name == "Light" else "false"
-    desk.until(f"() => document.body.dataset.jpThemeLight === '{light}'", "the theme")
-    desk.until("() => !document.querySelector('#jupyterlab-splash')", "the end of the splash")
 
 
 def row_that_asks(desk, before=""):
@@ -78,7 +66,7 @@ def test_twenty_rows_ask_one_after_the_other(jupyter, desk):
     assert desk.page.evaluate("() => window.mostCards") == 1
     assert desk.text_of(1).count("told") == 10, "the first and the last five rows"
     desk.screenshot("rows-end-light", desk.cell(1))
-    set_theme(desk, "Dark")
+    desk.set_theme("Dark")
     desk.screenshot("rows-end-dark", desk.cell(1))
     desk.page.locator(".jp-Cell").nth(1).locator(".jp-InputArea-editor").click()
     desk.menu("Run", "Run Selected Cell")
@@ -86,7 +74,7 @@ def test_twenty_rows_ask_one_after_the_other(jupyter, desk):
     desk.screenshot("rows-card-dark", desk.cell(1))
     desk.click("Stop")
     desk.wait_for("the run was stopped")
-    set_theme(desk, "Light")
+    desk.set_theme("Light")
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
     assert "tlj-card" not in json.dumps(jupyter.read("rows-ask.ipynb"))
 
@@ -117,9 +105,9 @@ def test_stop_keeps_what_has_ended(jupyter, desk):
     assert shown.locator("tr").count() == 3
     assert "of 1,000 rows" in shown.inner_text()
     desk.screenshot("rows-running-light", desk.cell(1))
-    set_theme(desk, "Dark")
+    desk.set_theme("Dark")
     desk.screenshot("rows-running-dark", desk.cell(1))
-    set_theme(desk, "Light")
+    desk.set_theme("Light")
     desk.click("Stop")
     desk.wait_for("ENDED")
     ended, failed = map(int, desk.text_of(2).split()[1:])

@@ -52,9 +52,7 @@ def test_a_running_call_stays_as_it_was_left(jupyter, desk):
     desk.page.wait_for_function(f"() => ({OPENED})() === 1")
     last = desk.page.locator(".tlj-progress pre").inner_text().splitlines()[-1]
     for theme in ("Light", "Dark"):
-        desk.page.evaluate(
-            f"() => window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})"
-        )
+        desk.set_theme(theme)
         desk.cell(1).scroll_into_view_if_needed()
         desk.screenshot(f"running-{theme.lower()}")
     desk.until(
