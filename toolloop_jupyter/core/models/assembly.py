@@ -5,12 +5,12 @@ same index. So tool calls are put together here, by these rules:
 
 - a fragment belongs to the call with its id; if it has no known id, to the last call at its index;
 - a fragment without an id and a name belongs to the newest call if its index is unknown, or if the call at that index is
-  complete and the newest one is not;
+  complete and the newest one is not. If it repeats the arguments of a complete call of the same tool, it belongs there;
 - a known id opens a new call if the fragment names another tool, or begins new arguments at another index;
 - a new id *with a name* opens a new call at the same index, unless the call there has the same name and incomplete
   arguments (some servers make up an id for each fragment);
 - without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools;
-- a call without an id counts once if its server names its index and it repeats an earlier call at that index;
+- a call counts once if it repeats an earlier call with its id; without an id, an earlier call at the index that its server names;
 - a name that is repeated counts once; a name that is cut in two (before any arguments) is joined;
 - several complete JSON objects in one call's arguments are several calls. An identical object counts once; an empty
   object beside a full one is a placeholder and does not count;
@@ -203,6 +203,10 @@ class _Call:
         """True if the arguments so far end where a JSON value ends."""
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
+    def consists_of(self, text: str) -> bool:
+        """Return whether the arguments are exactly `text`."""
+        return len(text) == LONGEST_ARGUMENTS + 1 - self._room and "".join(self._parts) == text
+
     def extend(self, text: str) -> None:
         """Append `text` to the arguments. Reads each character once, with fast string methods."""
         text = text[: self._room]
@@ -305,7 +309,7 @@ class Calls:
         if here is None:
             return None if call_id or name else newest
         if not name and here.whole and newest is not None and not newest.whole:
-            return newest
+            return here if newest.name == here.name and here.consists_of(arguments) else newest
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
@@ -344,16 +348,16 @@ class Calls:
     def written(self) -> list[tuple[_Call, Writing]]:
         """The calls with their names and arguments, each once."""
         written: list[tuple[_Call, Writing]] = []
-        told: set[tuple[int, str, str]] = set()
+        told: set[tuple[str | int, str, str]] = set()
         for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
                 several = [call.arguments]  # refused later, since these arguments are no single object
-            if call.index is not None:
-                places = [(call.index, call.name, text.strip()) for text in several]
-                if not call.id:
-                    several = [text for text, place in zip(several, places, strict=True) if place not in told]
-                told.update(places)
+            place = call.id or call.index
+            if place is not None:
+                several = [text for text in several if (place, call.name, text.strip()) not in told]
+                places = [place] if call.index is None else [place, call.index]
+                told.update((one, call.name, text.strip()) for text in several for one in places)
             written += [(call, (call.name, text)) for text in several]
         if self._legacy is None:
             return written

@@ -32,6 +32,8 @@ LONGEST = 200_000
 """Characters of a text. A longer text is shown without formatting."""
 _MARKS, MOST_MARKS = "[]*_~|`$\\<\n", 6_000
 """Characters that cost the parser time, and how many of them a text may have. With more, it is shown without formatting."""
+_QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
+"""A quoted line costs more, since the parser (markdown-it-py 4) looks for the end of the quote in all lines after it."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -147,9 +149,13 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
     While `streaming`, code has one colour and formulas are shown as source; in the finished text, code is in colour and formulas
     are typeset. A fence counts as code before it is closed.
     """
-    if len(text) > LONGEST or sum(map(text.count, _MARKS)) > MOST_MARKS:
+    if len(text) > LONGEST or _count_marks(text) > MOST_MARKS:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
     return str(_make_parser().render(text, {"streaming": streaming})).strip()
+
+
+def _count_marks(text: str) -> int:
+    return sum(map(text.count, _MARKS)) + _MARKS_OF_A_QUOTE * len(_QUOTE.findall(text))
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:

@@ -72,6 +72,22 @@ CALLS = [
         two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
     ),
     calling(
+        "whole arguments doubled while a later call of the tool has none",
+        [
+            tool(0, "c1", "f"),
+            tool(1, "c3", "f"),
+            tool(0, args='{"a":1}'),
+            tool(0, args='{"a":1}'),
+            tool(1, args='{"a":3}'),
+        ],
+        two(F1, ran("c3", "f", '{"a":3}', "f(3)")),
+    ),
+    calling(
+        "a call comes again with its id, behind another one that has the same id",
+        [tool(0, "c1", "f", '{"a":1}'), tool(0, "c1", "g", '{"b":2}'), tool(0, "c1", "f", '{"a":1}')],
+        two(F1, ran(NEW, "g", '{"b":2}', "g(2)")),
+    ),
+    calling(
         "id in every fragment",
         [tool(0, "c1", "f", '{"a"'), tool(0, "c1", None, ":"), tool(0, "c1", None, "1}")],
         one(F1),
