@@ -33,8 +33,8 @@ from toolloop_jupyter.notebook.html import markdown_html
 from toolloop_jupyter.teaching.tape import RecordingError, load_tape
 
 FEW, MANY = 20, 160
-MOST_OF_MARKDOWN = 10_000_000
-"""Steps of a text of any length: less than half a second."""
+MOST_OF_MARKDOWN = 30_000_000
+"""Steps of a text of any length: about half a second."""
 FOLDER = tempfile.TemporaryDirectory(prefix="toolloop-fuzz-")
 CALM = sorted(
     set(VALUES) - {"many", "long text", "deep", "everything", "range", "file", "module", "odd attributes"}

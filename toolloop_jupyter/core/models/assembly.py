@@ -203,9 +203,9 @@ class _Call:
         """True if the arguments so far end where a JSON value ends."""
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
-    def consists_of(self, text: str) -> bool:
-        """Return whether the arguments are exactly `text`."""
-        return len(text) == LONGEST_ARGUMENTS + 1 - self._room and "".join(self._parts) == text
+    def ends_with_object(self, text: str) -> bool:
+        """Return whether the last fragment of the arguments was `text`, and a whole object."""
+        return self.whole and self._parts[-1] == text and text.lstrip().startswith("{")
 
     def extend(self, text: str) -> None:
         """Append `text` to the arguments. Reads each character once, with fast string methods."""
@@ -309,7 +309,7 @@ class Calls:
         if here is None:
             return None if call_id or name else newest
         if not name and here.whole and newest is not None and not newest.whole:
-            return here if newest.name == here.name and here.consists_of(arguments) else newest
+            return here if newest.name == here.name and here.ends_with_object(arguments) else newest
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:

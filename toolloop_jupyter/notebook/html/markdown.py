@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LONGEST = 200_000
 """Characters of a text. A longer text is shown without formatting."""
-_MARKS, MOST_MARKS = "[]*_~|`$\\<\n", 6_000
+_MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
 """Characters that cost the parser time, and how many of them a text may have. With more, it is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
 """A quoted line costs more, since the parser (markdown-it-py 4) looks for the end of the quote in all lines after it."""
