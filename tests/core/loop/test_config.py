@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from toolloop_jupyter import Harness, HarnessError, ToolLoopOptions, aagent
 from toolloop_jupyter.core.events import CHECKS
+from toolloop_jupyter.core.session import build_config
 
 CHOICE = r'on_limit must be "stop" or "answer", got '
 
@@ -58,3 +61,22 @@ def test_the_options_of_litellm_are_checked_too():
 def test_every_field_has_its_check():
     """A new field of ToolLoopOptions cannot be forgotten: making one would fail."""
     assert set(vars(ToolLoopOptions())) <= set(CHECKS)
+
+
+def test_numbers_of_other_classes():
+    """A number may come from NumPy, pandas, or a Decimal. The configuration has it as int or float."""
+    options = ToolLoopOptions(
+        {"num_retries": np.int64(2)}, max_model_calls=np.int32(5), max_cost=Decimal("0.5")
+    )
+    keywords = {"max_turns": np.int64(3), "timeout": np.float32(1.5), "tools": None, "options": options}
+    config = build_config(model="toolloop/demo", **keywords)
+    found = [config.max_turns, config.timeout, config.options.max_model_calls, config.options.max_cost]
+    assert found == [3, 1.5, 5, 0.5]
+    assert {type(number) for number in found} == {int, float}
+
+
+@pytest.mark.parametrize("number", [np.True_, np.float64(2.5), np.nan, "3"])
+def test_what_is_no_whole_number(number):
+    """A bool, a fraction or a text is still no whole number."""
+    with pytest.raises(TypeError, match="max_turns must be a whole number or None, got"):
+        build_config(model="toolloop/demo", max_turns=number)

@@ -12,7 +12,7 @@ import typing
 from typing import Annotated, Literal, NoReturn
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 from typing_extensions import TypeAliasType
 
 from support.tool_kinds import Node
@@ -349,6 +349,8 @@ class TestRefused:
             Annotated[int, Field(gt=5, lt=3)],
             Annotated[float, Field(ge=5, lt=5)] | None,
             list[Annotated[str, Field(min_length=5, max_length=2)]],
+            Annotated[int, Field(gt=3, lt=4)],
+            Annotated[int, Field(ge=1, le=4, multiple_of=5)],
         ],
         ids=repr,
     )
@@ -368,6 +370,27 @@ class TestRefused:
         def work(x: Tree): ...
 
         assert one(work).bind({"x": {"leaves": [], "first": None, "exactly": 5}}).kwargs["x"].exactly == 5
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"$ref": "https://example.com/schema.json"},
+            {"properties": {"a": True}, "required": ["a"]},
+            {"allOf": [True], "anyOf": [True, False]},
+            {"prefixItems": [True], "minItems": 1},
+            {"minimum": "1", "maximum": 2},
+            {"minimum": 1, "maximum": 1, "exclusiveMaximum": False},
+            {"type": "integer", "exclusiveMinimum": 0.5, "maximum": 5, "multipleOf": 2.5},
+        ],
+        ids=repr,
+    )
+    def test_a_schema_of_the_types_own(self, schema):
+        """A schema that pydantic did not write is taken if nothing in it excludes every value."""
+
+        def work(x): ...
+
+        work.__annotations__["x"] = Annotated[dict, WithJsonSchema(schema)]
+        assert one(work).bind({"x": {"a": 1}}).kwargs == {"x": {"a": 1}}
 
     @pytest.mark.parametrize("kind", [HookRaises, list[JsonHookRaises], "raise_oddity()"], ids=repr)
     def test_an_annotation_that_raises_anything(self, kind):

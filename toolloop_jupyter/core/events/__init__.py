@@ -23,6 +23,7 @@ from .errors import (
     ToolDefinitionError,
     ToolFailed,
     check_values,
+    make_plain_number,
 )
 from .events import (
     Attachment,
@@ -116,6 +117,7 @@ __all__ = [
     "ToolStatus",
     "Usage",
     "check_values",
+    "make_plain_number",
     "freeze",
     "is_same_json",
     "make_plain",

@@ -26,8 +26,10 @@ The errors down to StateIncompatible have the names of `litellm.harness` 1.110.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..execution import is_exactly, shorten_repr
@@ -161,6 +163,16 @@ STOPPED = "the run was stopped"
 # --- checks of the values that a run is given ------------------------------------------------------------------------
 
 OnLimit = Literal["stop", "answer"]
+_NUMBER = (int, float)
+_LIKE: Mapping[object, Any] = {int: numbers.Integral, _NUMBER: (numbers.Real, Decimal)}
+"""Type of a check -> the types that are taken for it: numbers of NumPy and pandas, fractions, decimals."""
+
+
+def make_plain_number(value: Any) -> Any:
+    """Return a number of another class as int or float; any other value unchanged."""
+    if isinstance(value, (int, float)) or not isinstance(value, (numbers.Real, Decimal)):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 @dataclass(frozen=True)
@@ -185,7 +197,9 @@ class Check:
             return ArgumentInvalid(f"{name} must be {words}, got {shorten_repr(value, 500)}")
         if value is None and self.or_none:
             return None
-        if not isinstance(value, self.types) or (isinstance(value, bool) and self.types is not bool):
+        if not isinstance(value, _LIKE.get(self.types, self.types)) or (
+            isinstance(value, bool) and self.types is not bool
+        ):
             words = f"{self.words} or None" if self.or_none else self.words
             return ArgumentTypeInvalid(
                 f"{name} must be {words}, got {type(value).__name__} {shorten_repr(value, 60)}"
@@ -199,7 +213,6 @@ class Check:
         return None
 
 
-_NUMBER = (int, float)
 CHECKS: Mapping[str, Check] = {
     "instructions": Check(),
     "api_base": Check(words="an address as text"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
+from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values, make_plain_number
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -53,6 +53,8 @@ class ToolLoopOptions:
 
     def __post_init__(self) -> None:
         check_values(vars(self))
+        for name, value in list(vars(self).items()):
+            object.__setattr__(self, name, make_plain_number(value))
 
     def __repr__(self) -> str:
         told = {item.name: getattr(self, item.name) for item in fields(self)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -10,7 +11,14 @@ from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
-from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch, check_values
+from ..events import (
+    ArgumentTypeInvalid,
+    CapabilityUnsupported,
+    Observer,
+    OptionsMismatch,
+    check_values,
+    make_plain_number,
+)
 from ..execution import shorten_repr
 from ..loop import (
     ApprovalHandler,
@@ -148,7 +156,7 @@ def _make_options(options: object) -> ToolLoopOptions:
         options = ToolLoopOptions(completion_kwargs=given)
     options = replace(options, completion_kwargs=_copy_options(options.completion_kwargs))
     tries = options.completion_kwargs.get("num_retries")
-    if tries is not None and (not isinstance(tries, int) or tries < 0):
+    if tries is not None and (not isinstance(tries, numbers.Integral) or tries < 0):
         raise ValueError(
             f"num_retries must be a whole number >= 0, got {shorten_repr(tries, 500)}; write completion_kwargs={{'num_retries': 2}}"
         )
@@ -189,7 +197,7 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     check_policy(permissions)
     check_values({name: keywords.get(name) for name in _PLAIN})
     options, facts = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
-    tools = make_tools(keywords.get("tools", ()))
+    tools = make_tools(() if (tools := keywords.get("tools")) is None else tools)
     check_names(permissions, tools)
     model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
     route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
@@ -210,8 +218,8 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         permissions=permissions,
         on_approval=keywords.get("on_approval"),
         output=None if output is None else Output(output),
-        max_turns=keywords.get("max_turns"),
-        timeout=keywords.get("timeout"),
+        max_turns=make_plain_number(keywords.get("max_turns")),
+        timeout=make_plain_number(keywords.get("timeout")),
         options=options,
         sandbox=None if sandbox is None else make_sandbox(sandbox),
         observers=() if observer is None else (observer,),

@@ -133,8 +133,7 @@ def describe_type(adapter: Validator) -> JsonSchema:
     return schema
 
 
-_BOUNDS = [("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")]
-_BOUNDS += [("minProperties", "maxProperties")]
+_BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties")]
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
@@ -152,18 +151,18 @@ def _check_satisfiable(schema: JsonSchema) -> None:
             raise TypeError(f"no value can satisfy {json.dumps(node)[:200]}")
 
 
-def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
-    """Return whether its bounds and necessary parts let a value fit `node`. `sure` are definitions that a value fits."""
+def _is_satisfiable(node: object, sure: set[str]) -> bool:
+    """Return whether its bounds and necessary parts let a value fit `node`. `sure` are definitions that a value fits.
+
+    True where a type's own schema says something that pydantic never writes: a reference to elsewhere, `true`, a bound in words.
+    """
+    if not isinstance(node, Mapping):
+        return node is not False
     if "$ref" in node:
-        return str(node["$ref"]).rpartition("/")[2] in sure
-    if any(low in node and high in node and node[low] > node[high] for low, high in _BOUNDS):
-        return False
-    least, most = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
-    low, high = node.get("minimum", least), node.get("maximum", most)
-    if (
-        low is not None
-        and high is not None
-        and (low > high or (low == high and (least, most) != (None, None)))
+        where, _, name = str(node["$ref"]).rpartition("/")
+        return where != "#/$defs" or name in sure
+    if not _has_number(node) or any(
+        _read_bound(node, low, 0) > _read_bound(node, high, math.inf) for low, high in _BOUNDS
     ):
         return False
     for key in ("anyOf", "oneOf"):
@@ -172,10 +171,32 @@ def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
     needed = list(node.get("allOf", ()))
     named = node.get("properties", {})
     needed += [named[name] for name in node.get("required", ()) if name in named]
-    first, count = node.get("prefixItems", []), node.get("minItems", 0)
-    needed += first[:count]
-    needed += [node["items"]] if count > len(first) and isinstance(node.get("items"), dict) else []
+    first, count = node.get("prefixItems", []), _read_bound(node, "minItems", 0)
+    needed += [part for number, part in enumerate(first) if number < count]
+    needed += [node["items"]] if count > len(first) and "items" in node else []
     return all(_is_satisfiable(part, sure) for part in needed)
+
+
+def _has_number(node: JsonNode) -> bool:
+    """Return whether there is a number between the bounds of `node`; for an integer, a whole one that `multipleOf` allows."""
+    low, above = _read_bound(node, "minimum", -math.inf), _read_bound(node, "exclusiveMinimum", -math.inf)
+    high, below = _read_bound(node, "maximum", math.inf), _read_bound(node, "exclusiveMaximum", math.inf)
+    least, most = max(low, above), min(high, below)
+    if least > most or (least == most and (above == least or below == most) and math.isfinite(least)):
+        return False
+    if node.get("type") != "integer" or not (math.isfinite(least) and math.isfinite(most)):
+        return True
+    factor = _read_bound(node, "multipleOf", 1)
+    step = int(factor) if factor == int(factor) and factor > 0 else 1
+    first = math.ceil(least) + (math.ceil(least) == above)
+    multiple = -(-first // step) * step
+    return multiple <= most and multiple != below
+
+
+def _read_bound(node: JsonNode, key: str, otherwise: float) -> float:
+    """Return the number that `key` has in a schema; `otherwise` if it has none."""
+    value = node.get(key)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
 
 
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:

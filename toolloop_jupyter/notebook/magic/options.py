@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.events import CHECKS, Check, Mistake
+from ...core.events import CHECKS, Check, Mistake, make_plain_number
 from ...core.text import holds_key, names_key
 
 Names = Mapping[str, object]
@@ -137,7 +137,7 @@ class Option:
             value = value.split(",")
         if fault := self.check.find_fault(self.name, value):
             raise Mistake(str(fault))
-        return list(value) if isinstance(value, tuple) else value
+        return list(value) if isinstance(value, tuple) else make_plain_number(value)
 
 
 # fmt: off
