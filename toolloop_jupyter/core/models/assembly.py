@@ -11,6 +11,7 @@ same index. So tool calls are put together here, by these rules:
   arguments (some servers make up an id for each fragment);
 - without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools;
 - a call counts once if it repeats an earlier call with its id; without an id, an earlier call at the index that its server names;
+- two whole calls in one delta, with names and without ids, are two calls, also if they are alike and have the same index;
 - a name that is repeated counts once; a name that is cut in two (before any arguments) is joined;
 - several complete JSON objects in one call's arguments are several calls. An identical object counts once; an empty
   object beside a full one is a placeholder and does not count;
@@ -26,6 +27,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -254,6 +256,9 @@ class Calls:
 
         Each call of a whole message is a new call, unless it repeats a known call (same id, name and arguments).
         """
+        ended: Counter[int] = (
+            Counter()
+        )  # index -> how many whole calls with names and without ids this delta has there
         for fragment in map(read_fields, fragments):
             if self.has_too_many:
                 break
@@ -271,12 +276,16 @@ class Calls:
             call_id = "" if call_id is None else str(call_id)  # some servers send numbers as ids
             if whole and self._has(call_id, name, arguments or ""):
                 continue
-            call = None if whole else self._find(call_id, index, name, arguments or "")
+            place, text = index, (arguments or "").strip()
+            may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
+            if may_be_whole:  # an index of its own, which is the same if the whole delta comes again
+                place -= ended[index] * MOST_CALLS
+            call = None if whole else self._find(call_id, place, name, arguments or "")
             if call is None:
-                call = _Call(index=None if whole or fragment.get("index") is None else index)
+                call = _Call(index=None if whole or fragment.get("index") is None else place)
                 self._all.append(call)
                 self.has_too_many = len(self._all) > MOST_CALLS
-            self._at_index[index] = call
+            self._at_index[place] = call
             if call_id and not call.id:
                 call.id = call_id
                 self._by_id[call_id] = call
@@ -284,6 +293,8 @@ class Calls:
                 call.name = _join_name(call, name, self._names)
             if arguments:
                 call.extend(arguments)
+            if may_be_whole and call.ends_with_object(arguments or ""):
+                ended[index] += 1
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
                 self.keep_data = True
                 _keep_extra(call, fragment, body)

@@ -25,6 +25,7 @@ from .case import (
 
 F1 = ran("c1", "f", '{"a":1}', "f(1)")
 G2 = ran("c2", "g", '{"b":2}', "g(2)")
+LIKE = {"index": 0, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
 F0 = ran("c1", "f", "{}", "f(0)")
 
 
@@ -69,6 +70,16 @@ CALLS = [
     calling(
         "id never sent, and a call comes again at its index behind another one",
         [tool(0, None, "f", '{"a":1}'), tool(0, None, "g", '{"b":2}'), tool(0, None, "f", '{"a":1}')],
+        two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
+    ),
+    calling(
+        "ids never sent, two calls in one delta that are alike, and have one index",
+        [{"tool_calls": [LIKE, LIKE]}],
+        two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "f", '{"a":1}', "f(1)")),
+    ),
+    calling(
+        "ids never sent, calls in one delta that have one index, and all of it doubled",
+        [{"tool_calls": [LIKE, {**LIKE, "function": {"name": "g", "arguments": '{"b":2}'}}]}] * 2,
         two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
     ),
     calling(
