@@ -47,3 +47,37 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="It is a pipe"):
         write_whole(tmp_path / "pipe", "text")
+
+
+def test_a_file_that_may_not_be_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that its owner has made read-only is not replaced, although its folder would allow that."""
+    path = tmp_path / "a.md"
+    path.write_text("old")
+    path.chmod(0o400)
+    # The tests may run as root, who may write all files.
+    monkeypatch.setattr(os, "access", lambda file, mode: not (mode & os.W_OK) or os.stat(file).st_mode & 0o200)
+    with pytest.raises(PermissionError) as caught:
+        write_whole(path, "new")
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "old"
+
+
+def test_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread writes the same file in the middle: both succeed, and the file has the text that was renamed last."""
+    path, rename = tmp_path / "a.md", Path.replace
+
+    def write_another(aside: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", rename)
+        write_whole(path, "second")
+        return rename(aside, target)
+
+    monkeypatch.setattr(Path, "replace", write_another)
+    write_whole(path, "first")
+    assert path.read_text() == "first"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.md"]
+
+
+def test_a_long_name(tmp_path: Path) -> None:
+    """A name that the file system takes can be written."""
+    write_whole(tmp_path / ("a" * 250 + ".md"), "text")
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["text"]
