@@ -148,6 +148,7 @@ REPRS = {
     "provider's request": lambda run: ProviderRequest(run.request.model, run.request.messages),
     "config": lambda run: run.session.config,
     "options": lambda run: run.session.config.options,
+    "bound call": lambda run: run.session.config.tools[0].bind({"x": KEY}),
 }
 ERRORS = {
     "model call": lambda: errors.ModelCallFailed(f"refused {KEY}", "try"),

@@ -11,6 +11,7 @@ import pytest
 from support.mcp_server import PNG, command, environment, make_server
 from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.core.events import Mistake, ToolDefinitionError
+from toolloop_jupyter.core.text import keys
 from toolloop_jupyter.core.tools import InvalidArguments, make_tools
 from toolloop_jupyter.mcp.schema import (
     SchemaArguments,
@@ -156,6 +157,27 @@ def test_what_cannot_be_used_is_left_out(connect):
     assert len(odd.notices) == 3
     assert all("\n" not in one and len(one) < 150 for one in odd.notices)
     assert [one.value for one in run(odd, call("fine", x=1))] == ["{'x': 1}"]
+
+
+def test_a_list_that_has_a_key(connect, monkeypatch):
+    """What a server writes of a key into its list (a description, a name that is left out) is shown and warned of without it."""
+    from mcp.server import Server
+    from mcp_types import ListToolsResult, Tool
+
+    monkeypatch.setattr(keys, "_known", {})
+    key = "opaque+Q7/x9.Zp3wVtAB"
+    keys.remember([key])
+    tools = [Tool(name="use", description=f"It uses {key}.", input_schema=EMPTY)]
+    tools += [Tool(name=f"of {key}", input_schema={**EMPTY, "$ref": "http://127.0.0.1:9/x"})]
+
+    async def list_them(_context, _parameters):
+        return ListToolsResult(tools=tools)
+
+    with pytest.warns(UserWarning) as caught:
+        made = connect(Server("odd", on_list_tools=list_them))
+    for text in (repr(made), str(caught[0].message)):
+        assert "[key]" in text
+        assert key not in text
 
 
 def test_many_tools_are_told_with_their_tokens(connect):

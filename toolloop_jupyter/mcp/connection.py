@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ..core.events import Approval, Check, Decision, Mistake, Progress
 from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
-from ..core.text import list_some, make_wire_name, plain
+from ..core.text import hide, list_some, make_wire_name, plain
 from ..core.tools import ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link
 from .log import ServerLog
@@ -144,9 +144,8 @@ class Connection(ToolSource):
             f"  {name}: {(tool.description.splitlines() or [''])[0][:100]}"
             for name, tool in self._tools.items()
         ]
-        return "\n".join(
-            [*lines[:31], *(["  …"] if len(lines) > 31 else []), *(f"  ! {one}" for one in self.notices)]
-        )
+        more = ["  …"] if len(lines) > 31 else []
+        return hide("\n".join([*lines[:31], *more, *(f"  ! {one}" for one in self.notices)]))
 
     # --- as a source of tools ---
 
@@ -513,7 +512,7 @@ def connect(
     if place is not None:
         _of_cells[place] = (_count_cells(frame), weakref.ref(made))
     for notice in made.notices:
-        warnings.warn(f"{made.title}: {notice}", stacklevel=2)
+        warnings.warn(hide(f"{made.title}: {notice}"), stacklevel=2)
     return made
 
 

@@ -55,7 +55,9 @@ def test_a_file_that_may_not_be_written_stays(tmp_path: Path, monkeypatch: pytes
     path.write_text("old")
     path.chmod(0o400)
     # The tests may run as root, who may write all files.
-    monkeypatch.setattr(os, "access", lambda file, mode: not (mode & os.W_OK) or os.stat(file).st_mode & 0o200)
+    monkeypatch.setattr(
+        os, "access", lambda file, mode: not (mode & os.W_OK) or os.stat(file).st_mode & 0o200
+    )
     with pytest.raises(PermissionError) as caught:
         write_whole(path, "new")
     assert caught.value.filename == str(path)

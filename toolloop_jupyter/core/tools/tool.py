@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from ..events import ToolDefinitionError, freeze
 from ..execution import Raised, attempt_call, describe_error, is_exactly, shorten_repr
-from ..text import WIRE_NAME, make_wire_name
+from ..text import WIRE_NAME, hide_in_repr, make_wire_name
 from .arguments import ArgumentReader, Arguments, ArgumentsByKey, list_shown
 from .identity import read_source
 from .schema import build_schema
@@ -121,6 +121,7 @@ class Tool:
         return BoundCall.of(self, self.arguments.read(raw))
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class BoundCall:
     """One call with validated arguments. The values are its own: no other call shares them."""
