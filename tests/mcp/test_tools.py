@@ -173,7 +173,7 @@ def test_a_list_that_has_a_key(connect, monkeypatch):
     async def list_them(_context, _parameters):
         return ListToolsResult(tools=tools)
 
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="left out") as caught:
         made = connect(Server("odd", on_list_tools=list_them))
     for text in (repr(made), str(caught[0].message)):
         assert "[key]" in text

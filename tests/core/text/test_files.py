@@ -56,7 +56,7 @@ def test_a_file_that_may_not_be_written_stays(tmp_path: Path, monkeypatch: pytes
     path.chmod(0o400)
     # The tests may run as root, who may write all files.
     monkeypatch.setattr(
-        os, "access", lambda file, mode: not (mode & os.W_OK) or os.stat(file).st_mode & 0o200
+        os, "access", lambda file, mode: not (mode & os.W_OK) or Path(file).stat().st_mode & 0o200
     )
     with pytest.raises(PermissionError) as caught:
         write_whole(path, "new")
