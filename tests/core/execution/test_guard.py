@@ -393,6 +393,59 @@ def test_an_error_is_explained_with_what_it_holds(make, text):
     assert describe(make()).text == text
 
 
+def in_each_other(levels, shared):
+    """Groups in groups. If `shared`, each holds the next one twice, so that there are 2 ** levels ways to the bottom."""
+    error = ValueError("bottom")
+    for _ in range(levels):
+        error = group(*[error] * (2 if shared else 1))
+    return error
+
+
+def chain(length):
+    """An error with many causes."""
+    error = ValueError("first try")
+    for number in range(length):
+        made = ValueError(f"try {number}")
+        made.__cause__, error = error, made
+    return error
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: in_each_other(900, shared=False),
+        lambda: in_each_other(60, shared=True),
+        lambda: chain(20_000),
+    ],
+    ids=["deep", "shared", "chain"],
+)
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_an_error_with_very_many_errors_in_it(make, in_thread):
+    """However many errors a tool's error leads to, and on whatever ways: the run goes on, and few of them are read."""
+
+    @tool(thread=in_thread)
+    def work() -> None:
+        raise make()
+
+    result = agent(Harness.TOOL_LOOP, "Go", model=ScriptedModel(call(work), "Done."), tools=[work])
+    (one,) = result.tool_results
+    assert (result.text, one.status) == ("Done.", "failed")
+    assert len(one.output) + len(one.traceback) < 5_000
+
+
+def test_an_interrupt_deep_in_groups():
+    """A KeyboardInterrupt ends the run at whatever depth of a group it is."""
+
+    def work() -> None:
+        error = KeyboardInterrupt()
+        for _ in range(900):
+            error = group(error)
+        raise error
+
+    result = agent(Harness.TOOL_LOOP, "Go", model=ScriptedModel(call(work), "Done."), tools=[work])
+    assert result.stop_reason == "cancelled"
+
+
 def test_an_explanation_is_bounded():
     """Of very many inner errors ten are told and the rest counted; neither depth nor a circle of causes goes on for ever."""
     lines = explain_error(group(*(ValueError(str(n)) for n in range(50)))).splitlines()

@@ -7,6 +7,7 @@ from .guard import (
     describe_error,
     explain_error,
     get_message,
+    list_inner,
     is_exactly,
     shorten_repr,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "describe_error",
     "explain_error",
     "get_message",
+    "list_inner",
     "in_thread",
     "is_exactly",
     "keep_loop_running",

@@ -57,14 +57,25 @@ def unmask(error: BaseException) -> BaseException:
     return MaskedError(f"an error of the class {type(error).__name__}, which says that it is another one")
 
 
+_MOST_SEARCHED = 10_000
+"""The most errors of a group that are searched for an interrupt."""
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Return whether the error is a `KeyboardInterrupt`, or a group of errors with a `KeyboardInterrupt` in it."""
-    if issubclass(type(error), KeyboardInterrupt):
-        return True
-    return any(map(is_interrupt, _list_inner(error)))
+    found, number = [error], 0
+    seen = {id(error)}  # groups may share their errors
+    while number < min(len(found), _MOST_SEARCHED):
+        if issubclass(type(found[number]), KeyboardInterrupt):
+            return True
+        inner = [one for one in list_inner(found[number]) if id(one) not in seen]
+        seen.update(map(id, inner))
+        found += inner
+        number += 1
+    return False
 
 
-def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
+def list_inner(error: BaseException) -> tuple[BaseException, ...]:
     """The errors of a group; () for any other error."""
     # Recognised by name: on Python 3.10 the class comes from a package.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
@@ -127,7 +138,7 @@ def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[st
         lines += take(note) if type(note) is str else ()
     if level == _MOST_LEVELS:
         return lines
-    inner = _list_inner(error)
+    inner = list_inner(error)
     for one in inner[:_MOST_PARTS]:
         first, *rest = _explain_lines(one, level + 1, left)
         lines += [f"- {first}", *(f"  {line}" for line in rest)]

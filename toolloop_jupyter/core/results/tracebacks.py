@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from ..execution import Raised, attempt_call, describe_error
+from ..execution import Raised, attempt_call, describe_error, get_message, list_inner
 from ..text import join_surrogates
 
 _PATHS = sysconfig.get_paths()
@@ -20,6 +20,9 @@ _MOST_FOREIGN = 3
 """How many last frames are kept if a traceback has no frame of the person's own code."""
 _MOST_TEXT, _MOST_NOTES = 10_000, 10
 """The most characters of an error's text or of one note that are shown; the most notes that are shown."""
+
+_MOST_ERRORS = 200
+"""The most errors in a group, or in a chain of causes, whose tracebacks are written."""
 
 
 def cut_traceback(error: BaseException) -> str:
@@ -33,6 +36,8 @@ def cut_traceback(error: BaseException) -> str:
 
 
 def _write_traceback(error: BaseException) -> str:
+    if _has_many(error):  # `traceback` would read them all, and an error that several groups share each time
+        error = _stand_alone(error)
     whole = traceback.TracebackException.from_exception(error)
     for part in _walk_parts(whole):
         frames = [frame for frame in part.stack if not _is_ours(frame.filename)]
@@ -42,6 +47,28 @@ def _write_traceback(error: BaseException) -> str:
         )
         _cut_texts(part)
     return "".join(whole.format())
+
+
+def _has_many(error: BaseException) -> bool:
+    """Return whether there are more than `_MOST_ERRORS` errors in the groups, causes and contexts of an error."""
+    waiting, seen = [error], {id(error)}
+    for _ in range(_MOST_ERRORS):
+        if not waiting:
+            return False
+        one = waiting.pop()
+        waiting += list_inner(one)
+        for linked in (one.__cause__, one.__context__):
+            if linked is not None and id(linked) not in seen:
+                seen.add(id(linked))
+                waiting.append(linked)
+    return bool(waiting)
+
+
+def _stand_alone(error: BaseException) -> BaseException:
+    """Return an error with the name, text and traceback of this one, and without its group and causes."""
+    text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
+    made: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
+    return made.with_traceback(error.__traceback__)
 
 
 def _cut_texts(part: Any) -> None:
