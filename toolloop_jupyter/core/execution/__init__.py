@@ -7,8 +7,8 @@ from .guard import (
     describe_error,
     explain_error,
     get_message,
-    list_inner,
     is_exactly,
+    list_inner,
     shorten_repr,
 )
 from .runner import (
@@ -40,10 +40,10 @@ __all__ = [
     "describe_error",
     "explain_error",
     "get_message",
-    "list_inner",
     "in_thread",
     "is_exactly",
     "keep_loop_running",
+    "list_inner",
     "run_function",
     "shorten_repr",
 ]
