@@ -569,8 +569,10 @@ class TestDocstrings:
         [
             "Add.\n\nParameters\n----------\na, b : int\n    The operands, in metres.",
             "Add.\n\nArgs:\n    a, b (int): The operands, in metres.",
+            "Add.\n\nArgs:\n    a and b: The operands, in metres.",
+            "Add.\n\nArgs:\n    `a`, *b: The operands, in metres.",
         ],
-        ids=["numpy", "google"],
+        ids=["numpy", "google", "in words", "marked up"],
     )
     def test_one_text_for_several_parameters(self, text):
         """`a, b : int` describes both."""
@@ -599,6 +601,8 @@ class TestDocstrings:
 
         add.__doc__ = text
         assert one(add).description == "Add.\n\nRaises: ValueError: if negative\n\nExamples: add(1)"
+        add.__doc__ = text.replace("add(1)", ">>> add(1)\n    2" if "Args" in text else ">>> add(1)\n2")
+        assert one(add).description.endswith("Examples: >>> add(1)\n2")
         add.__doc__ = text + "1" * 10_000
         assert len(one(add).description) == 2_006
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import operator
+import re
 import sys
 import types
 import typing
@@ -168,6 +169,7 @@ def make_full_name(function: Function) -> str:
 # --- its docstring --------------------------------------------------------------------------------------------
 
 _SECTIONS = ("raises", "notes", "examples")
+_BETWEEN_NAMES = re.compile(r",|\band\b")
 _MOST_SECTIONS = 2_000
 """The most characters of a docstring's sections that the model gets."""
 
@@ -195,9 +197,9 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
     if texts and sections:
         texts.append(sections if len(sections) <= _MOST_SECTIONS else sections[: _MOST_SECTIONS - 1] + "…")
     parameters = {
-        name.strip(): ((one.description or "").strip(), one.type_name or "")
+        name.strip(" `*"): ((one.description or "").strip(), one.type_name or "")
         for one in parsed.params
-        for name in one.arg_name.split(",")  # `a, b : int` describes two parameters
+        for name in _BETWEEN_NAMES.split(one.arg_name)  # `a, b : int` describes two parameters
     }
     return "\n\n".join(texts), parameters
 
@@ -208,7 +210,8 @@ def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
     if name not in _SECTIONS:
         return ""
     parts = [getattr(section, "type_name", None), getattr(section, "snippet", None), section.description]
-    return f"{name.capitalize()}: {': '.join(part.strip() for part in parts if part)}"
+    between = "\n" if name == "examples" else ": "  # an example is code, and what the code gives
+    return f"{name.capitalize()}: {between.join(part.strip() for part in parts if part)}"
 
 
 # --- its parameters -------------------------------------------------------------------------------------------
