@@ -606,6 +606,26 @@ class TestDocstrings:
         add.__doc__ = text + "1" * 10_000
         assert len(one(add).description) == 2_006
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Wipe.\n\nArgs:\n    a: x\n\nNote:\n    Slow.\n\nWarning:\n    It deletes: all.",
+            (
+                "Wipe.\n\nParameters\n----------\na : int\n    x\n\nNotes\n-----\nSlow.\n\n"
+                "Warnings\n--------\nIt deletes: all."
+            ),
+        ],
+        ids=["google", "numpy"],
+    )
+    def test_notes_and_warnings(self, text):
+        """What a docstring notes or warns of behind its parameters reaches the model."""
+
+        def wipe(a: int): ...
+
+        wipe.__doc__ = text
+        assert one(wipe).description == "Wipe.\n\nNotes: Slow.\n\nWarnings: It deletes: all."
+        assert one(wipe).parameters["properties"]["a"]["description"] == "x"
+
     def test_types_in_the_docstring_help_where_there_is_no_annotation(self):
         """They are told, not enforced."""
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import docstring_parser
+from docstring_parser import google
 from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
@@ -168,7 +169,17 @@ def make_full_name(function: Function) -> str:
 
 # --- its docstring --------------------------------------------------------------------------------------------
 
-_SECTIONS = ("raises", "notes", "examples")
+_SECTIONS = ("raises", "warnings", "notes", "examples")
+_FOR_GOOGLE = [
+    google.Section(title, key, google.SectionType.SINGULAR)
+    for title, key in (
+        ("Note", "notes"),
+        ("Notes", "notes"),
+        ("Warning", "warnings"),
+        ("Warnings", "warnings"),
+    )
+]
+"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know, and drops behind a section that it knows."""
 _BETWEEN_NAMES = re.compile(r",|\band\b")
 _MOST_SECTIONS = 2_000
 """The most characters of a docstring's sections that the model gets."""
@@ -190,6 +201,8 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
         return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
+        if parsed.style is docstring_parser.DocstringStyle.GOOGLE:
+            parsed = google.GoogleParser([*google.DEFAULT_SECTIONS, *_FOR_GOOGLE]).parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles, but does not follow it
         return text.strip(), {}
     texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
