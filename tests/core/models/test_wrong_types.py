@@ -96,3 +96,40 @@ def test_text_in_another_form_is_read():
 def test_a_cost_that_is_none(cost):
     """A server's cost that is no amount is unknown: it must not pass below a limit, nor lower what was spent."""
     assert find_price("toolloop/replay-x", {"cost": cost}) is None
+
+
+@pytest.mark.parametrize("indexes", [("0", 1), (None, 1), (1, "2"), ("x", 1), ([], 1), (0.0, 1)])
+def test_the_index_of_a_choice(indexes):
+    """The first of several choices counts, whatever types their indexes have."""
+    assembly = Assembly()
+    choices = [
+        {"index": index, "delta": {"content": text}} for index, text in zip(indexes, "ab", strict=True)
+    ]
+    assembly.add(assembly.read_chunk({"choices": choices}))
+    assert assembly.text == "a"
+
+
+@pytest.mark.parametrize("choices", [5, "text", {"0": {"delta": {"content": "a"}}}, [None], None])
+def test_choices_that_are_no_list(choices):
+    """A chunk whose choices cannot be read counts as a chunk without choices; its usage counts."""
+    assembly = Assembly()
+    assembly.add(assembly.read_chunk({"choices": choices, "usage": {"prompt_tokens": 5}}))
+    assert assembly.is_empty
+    assert assembly.usage == {"prompt_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "thought", "refusal"),
+    [
+        ({"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, "Hi", "hm", ""),
+        ({"type": "thinking", "thinking": "hm"}, "Hi", "hm", ""),
+        ({"type": "reasoning", "text": "hm"}, "Hi", "hm", ""),
+        ({"type": "refusal", "refusal": "No."}, "Hi", "", "No."),
+        ({"type": "output_text", "text": "Oh, "}, "Oh, Hi", "", ""),
+    ],
+)
+def test_parts_of_content(part, text, thought, refusal):
+    """In a content of parts (Mistral's form), thoughts are thoughts and refusals are refusals, and none is dropped."""
+    assembly = Assembly()
+    assembly.add({"content": [part, {"type": "text", "text": "Hi"}]})
+    assert (assembly.text, assembly.words.thought, assembly.refusal) == (text, thought, refusal)

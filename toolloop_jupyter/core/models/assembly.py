@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..events import Fields, is_same_json, make_plain, read_content, read_count, read_fields
+from ..events import Fields, is_same_json, make_plain, read_content, read_count, read_fields, read_list
 from ..text import (
     LONGEST_ARGUMENTS,
     LONGEST_ID,
@@ -41,7 +41,7 @@ from ..text import (
     join_surrogates,
     join_surrogates_in,
 )
-from .parts import ATTACHED, SOURCES, Attachments, ReturnedFields, Words
+from .parts import ATTACHED, SOURCES, Attachments, ReturnedFields, Words, split_content
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -99,11 +99,11 @@ class Assembly:
             self.usage = usage
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
-        choices = [read_fields(one) for one in fields.get("choices") or ()]
+        choices = [read_fields(one) for one in read_list(fields.get("choices"))]
         if self._choice is None and choices:
-            self._choice = min([choice.get("index") or 0 for choice in choices])
+            self._choice = min(read_count(choice.get("index")) for choice in choices)
         for choice in choices:
-            if (choice.get("index") or 0) == self._choice:
+            if read_count(choice.get("index")) == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
@@ -113,9 +113,12 @@ class Assembly:
         fields = read_fields(delta)
         content = fields.get("content")
         thought = fields.get("reasoning_content")
+        thought = "" if thought is None else read_content(thought)
+        if isinstance(content, list):
+            content, in_parts, refused = split_content(content)
+            thought, self.refusal = thought or in_parts, self.refusal + refused
         text, reasoning = self.words.add(
-            content if isinstance(content, str) else read_content(content),
-            "" if thought is None else read_content(thought),
+            content if isinstance(content, str) else read_content(content), thought
         )
         if refusal := fields.get("refusal"):
             self.refusal += read_content(refusal)
@@ -124,7 +127,7 @@ class Assembly:
         if legacy := fields.get("function_call"):
             self.calls.add_legacy(legacy)
         own = fields.get("provider_specific_fields")
-        if own or isinstance(content, list) or not _ATTACHED.isdisjoint(fields):
+        if own or isinstance(fields.get("content"), list) or not _ATTACHED.isdisjoint(fields):
             self.attachments.take(fields)
         if own or not _RETURNED.isdisjoint(fields):
             self._returned = self._returned or ReturnedFields()

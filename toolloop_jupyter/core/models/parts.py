@@ -16,6 +16,21 @@ _CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
 _CLOSING = re.compile("|".join(_CLOSINGS))
 
 
+def split_content(parts: Sequence[object]) -> tuple[str, str, str]:
+    """Return (text, thought, refusal) of an answer whose content is a list of parts. Mistral's thoughts come as such parts."""
+    text, thought, refusal = [], [], []
+    for part in parts:
+        fields = read_fields(part)
+        match fields.get("type"):
+            case "thinking" | "reasoning" as kind:
+                thought.append(read_content(fields.get(kind) or fields.get("text")))
+            case "refusal":
+                refusal.append(read_content(fields.get("refusal")))
+            case _:
+                text.append(read_content([part]))
+    return "".join(text), "".join(thought), "".join(refusal)
+
+
 class Words:
     """The text and the thought of a message.
 
