@@ -209,6 +209,9 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
     ("line", "message"),
     [
         ("--system hello", "there is no --system; write --instructions"),
+        ("-temperature 0", "-temperature wants two dashes; write --temperature"),
+        ("-max_turns=3", "-max_turns wants two dashes; write --max-turns"),
+        ("-model x", "-model wants two dashes; write --model"),
         ("--max_iterations 3", "there is no --max_iterations; write --max-turns"),
         (
             "--temperature",

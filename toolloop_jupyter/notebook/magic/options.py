@@ -320,6 +320,9 @@ def _quote_data(line: str) -> Iterator[str]:
         yield piece[0]
 
 
+_ONE_DASH = re.compile(r"-[a-z][a-z_-]+")
+
+
 def _name_completion_options(words: Sequence[str]) -> Iterator[str]:
     """The words, with each completion option of LiteLLM behind --set: `--temperature 0` becomes `--set temperature=0`."""
     from ...core.models import is_completion_option
@@ -329,6 +332,10 @@ def _name_completion_options(words: Sequence[str]) -> Iterator[str]:
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
         ours = find_option(flag.replace("_", "-")) or _find_by_other_word(flag)
+        if _ONE_DASH.fullmatch(flag):  # argparse would read -temperature as -t emperature
+            meant = find_option(f"-{flag.replace('_', '-')}")
+            if meant or is_completion_option(name.removeprefix("_")):
+                raise Mistake(f"{flag} wants two dashes; write {meant.typed[-1] if meant else f'-{flag}'}")
         if not flag.startswith("--") or ours or not is_completion_option(name):
             yield word
             continue
