@@ -107,12 +107,15 @@ def is_final(error: BaseException) -> bool:
     return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _list_class_names(cause))
 
 
+_STREAM_OPTIONS = re.compile(r"stream[_ -]?options?\b|include_?usage")
+
+
 def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
     """The key of `call._WITHOUT` for the streaming option that the server has refused; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
     text = _read_text(error).lower()
-    if "stream_options" in sent and ("stream_options" in text or "include_usage" in text):
+    if "stream_options" in sent and _STREAM_OPTIONS.search(text):
         return "stream_options"
     if not (sent.get("stream") and all(re.search(words, text) for words in _NO_STREAM)):
         return ""
