@@ -50,6 +50,9 @@ _NO_OPTIONS = frozenset(
 class RecordingError(HarnessError, ValueError):
     """A file that is no recording or has a newer version, or a path that no recording can be written to."""
 
+    def __str__(self) -> str:
+        return hide_suspected(super().__str__())  # the message may quote a path, which a person has typed
+
 
 @dataclass
 class Call:

@@ -56,8 +56,8 @@ class Words:
 
     @property
     def text(self) -> str:
-        """All text so far."""
-        return "".join(self._text) + ("" if self._opening else self._held)
+        """All text so far, without the text that is held back."""
+        return "".join(self._text)
 
     @property
     def thought(self) -> str:

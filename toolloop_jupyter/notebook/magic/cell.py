@@ -34,6 +34,7 @@ from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
 from .names import (
     find_attached,
+    find_file,
     find_named,
     holds_rows,
     leave_out_others,
@@ -79,7 +80,7 @@ class Tapes:
 
         The first cell of a kernel begins a new file; the next cells add to it.
         """
-        wanted = Path(path).resolve() if path else self.recording_to
+        wanted = find_file(path) if path else self.recording_to
         if wanted is None:
             return None
         if wanted not in self._recorders:
@@ -92,7 +93,7 @@ class Tapes:
 
     def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:
         """The Replay that answers the cells with `--replay path`. A file that has changed is read again."""
-        wanted = Path(path).resolve() if path else self.replaying_from
+        wanted = find_file(path) if path else self.replaying_from
         assert wanted is not None
         replay = self._replays.get(wanted)
         if replay is None or not replay.is_current():

@@ -15,7 +15,7 @@ from ..html import counted
 from ..live import bundle, cut_bytes
 from ..transcript import money, tell_tokens, write
 from . import doctor, sessions
-from .names import show_key
+from .names import find_file, show_key
 from .options import OPTIONS, Options, parse, split_words
 from .sessions import NamedSession
 
@@ -191,7 +191,7 @@ def _find_tape(command: str, words: list[str]) -> Path | None:
         return None
     if len(words) != 2 or words[0] != "on":
         raise Mistake(f"write: %toolloop {command} on FILE, or %toolloop {command} off")
-    return Path(words[1]).resolve()
+    return find_file(words[1])
 
 
 def examine(book: Notebook, words: list[str]) -> None:

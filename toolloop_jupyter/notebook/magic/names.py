@@ -27,6 +27,14 @@ from .options import Kind, Names, Option, read_pairs
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
 
 
+def find_file(path: str) -> Path:
+    """The full path of a file that a person has named. Raises Mistake for text that cannot be a path."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a null character
+        raise Mistake(f"{path!r} cannot be a file: {error}") from None
+
+
 def resolve(option: Option, value: Any, names: Names) -> object:
     """What the API gets for an option: the object behind a name, or a text with `{{name}}` filled in; None for no value."""
     # An empty policy is an error: it must not become the default, which lets all calls run.
