@@ -142,7 +142,7 @@ class Recorder(Observer):
         self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
         """Write a call that has ended. If that fails, the recording stops, but the run continues."""
-        if self.stopped and self.path.exists():
+        if self.stopped and (self._left is None or self.path.exists()):  # None: no call was ever written
             return
         self.stopped = ""
         try:
