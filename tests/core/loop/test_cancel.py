@@ -413,6 +413,25 @@ async def test_a_tool_that_swallows_the_stop():
     await valid_and_goes_on(session, "finished anyway")
 
 
+async def test_on_a_busy_machine_a_thread_is_not_waited_for_longer(monkeypatch):
+    """Each turn of the loop takes longer than it should: how long a stopped thread is waited for is real time."""
+    let_go, sleep, sleeps = threading.Event(), asyncio.sleep, []
+    monkeypatch.setattr(running, "STOP_GRACE", 0.1)
+
+    async def sleep_longer(seconds: float) -> None:
+        sleeps.append(seconds)
+        await sleep(0.06)
+
+    work = asyncio.ensure_future(running.attempt_in_thread(let_go.wait))
+    await sleep(0.05)
+    monkeypatch.setattr(asyncio, "sleep", sleep_longer)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    let_go.set()
+    assert len(sleeps) <= 2
+
+
 @pytest.mark.parametrize("kind", ["async", "generator", "awaited"])
 async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monkeypatch):
     """One that catches each cancellation and waits on does not hold the turn: it ends soon, and says that it runs on."""

@@ -454,8 +454,9 @@ class _Worker:
                 self._asked_to_stop = True
                 ident, exception = ctypes.c_ulong(self.thread.ident), ctypes.py_object(ToolStopped)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, exception)
-        waited = 0.0
-        while waited < STOP_GRACE and self.thread.is_alive() and not job.ended:
+        until = time.monotonic() + STOP_GRACE  # on a busy machine, each sleep takes longer than it should
+        while (  # noqa: ASYNC110 - the thread cannot set an event of this loop when it is killed
+            time.monotonic() < until and self.thread.is_alive() and not job.ended
+        ):
             await asyncio.sleep(0.01)
-            waited += 0.01
         return job.ended or not self.thread.is_alive()
