@@ -259,9 +259,8 @@ class Calls:
 
         Each call of a whole message is a new call, unless it repeats a known call (same id, name and arguments).
         """
-        ended: Counter[int] = (
-            Counter()
-        )  # index -> how many whole calls with names and without ids this delta has there
+        # index -> how many whole calls with names and without ids this delta has there
+        ended: Counter[int] = Counter()
         for fragment in map(read_fields, fragments):
             if self.has_too_many:
                 break
