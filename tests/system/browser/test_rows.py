@@ -102,7 +102,7 @@ def test_stop_keeps_what_has_ended(jupyter, desk):
         "the pace",
     )
     shown = desk.page.locator(".tlj-bar .tlj-rows")
-    assert shown.locator("tr").count() == 3
+    desk.until("() => document.querySelectorAll('.tlj-bar .tlj-rows tr').length === 3", "the last three rows")
     assert "of 1,000 rows" in shown.inner_text()
     desk.screenshot("rows-running-light", desk.cell(1))
     desk.set_theme("Dark")

@@ -83,7 +83,7 @@ def test_an_interrupt_in_a_callback(product):
     run(product, "[part.close() for part in (b.layout, b.style, b)]")
 
 
-def test_an_interrupt_ends_a_loop_of_runs(product):
+def test_an_interrupt_ends_a_loop_of_runs(product, tmp_path):
     """■ during `for …: agent(…)` ends the loop, not one turn of it; an error of the person's own still drops the queue."""
     cell = product.submit(
         "for n in range(3):\n    print(n)\n"
@@ -94,7 +94,12 @@ def test_an_interrupt_ends_a_loop_of_runs(product):
     product.interrupt()
     product.wait(cell)
     assert cell.stdout == "0\n"
-    failed, after = product.submit("1 / 0"), product.submit("print('AFTER')")
+    queued = tmp_path / "queued"
+    failed = product.submit(
+        f"import pathlib, time\nwhile not pathlib.Path({str(queued)!r}).exists(): time.sleep(0.1)\n1 / 0"
+    )
+    after = product.submit("print('AFTER')")
+    queued.touch()  # a kernel drops only what has come before the error
     product.wait(failed, after)
     assert (failed.status, after.status) == ("error", "aborted")
 
