@@ -267,22 +267,17 @@ class Calls:
             if not fragment:
                 continue  # no fields: it says nothing
             body = read_fields(fragment.get("function") or fragment.get("custom"))
-            name = read_content(body.get("name")).strip()
-            arguments = body.get("arguments")
-            if arguments is None:
-                arguments = body.get("input")
-            if arguments is not None and not isinstance(arguments, str):
-                arguments = json.dumps(make_plain(arguments))
+            name, arguments = read_content(body.get("name")).strip(), _read_arguments(body)
             call_id, index = fragment.get("id"), fragment.get("index") or 0
             index = index if isinstance(index, int) else read_count(index)
             call_id = "" if call_id is None else str(call_id)  # some servers send numbers as ids
-            if whole and self._has(call_id, name, arguments or ""):
+            if whole and self._has(call_id, name, arguments):
                 continue
-            place, text = index, (arguments or "").strip()
+            place, text = index, arguments.strip()
             may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
             if may_be_whole:  # an index of its own, which is the same if the whole delta comes again
                 place -= ended[index] * MOST_CALLS
-            call = None if whole else self._find(call_id, place, name, arguments or "")
+            call = None if whole else self._find(call_id, place, name, arguments)
             if call is None:
                 call = _Call(index=None if whole or fragment.get("index") is None else place)
                 self._all.append(call)
@@ -295,7 +290,7 @@ class Calls:
                 call.name = _join_name(call, name, self._names)
             if arguments:
                 call.extend(arguments)
-            if may_be_whole and call.ends_with_object(arguments or ""):
+            if may_be_whole and call.ends_with_object(arguments):
                 ended[index] += 1
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
                 self.keep_data = True
@@ -389,6 +384,16 @@ class Calls:
                 call, known = written[same]
                 written[same] = call, (known[0] or name, _choose_fuller(known[1], arguments))
         return written
+
+
+def _read_arguments(body: Fields) -> str:
+    """Return the arguments in the body of a fragment. A few servers send them as JSON data, and not as text."""
+    arguments = body.get("arguments")
+    if arguments is None:
+        arguments = body.get("input")
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return json.dumps(make_plain(arguments))
 
 
 def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:

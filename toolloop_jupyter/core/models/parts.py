@@ -218,6 +218,11 @@ class Attachments:
     def __bool__(self) -> bool:
         return bool(self._found or self._audio)
 
+    def _bound(self, parts: list[object]) -> list[object]:
+        """Return the parts that are read; the others are counted."""
+        self._left_out += max(0, len(parts) - _MOST_READ)
+        return parts[:_MOST_READ]
+
     def take(self, delta: Fields) -> None:
         """Collect the attachments in a delta or a whole message: pictures, files and the like, and the sources it names.
 
@@ -225,15 +230,11 @@ class Attachments:
         """
         content = delta.get("content")
         attached = list(filter(is_attached, content)) if isinstance(content, list) else []
-        self._left_out += max(0, len(attached) - _MOST_READ)
-        for part in attached[:_MOST_READ]:
+        for part in self._bound(attached):
             self._add(make_plain(part))
         fields = read_fields(delta.get("provider_specific_fields"))
         for name in ATTACHED:
-            parts = delta.get(name) or fields.get(name)
-            listed = parts if isinstance(parts, list | tuple) else ()
-            self._left_out += max(0, len(listed) - _MOST_READ)
-            for part in listed[:_MOST_READ]:
+            for part in self._bound(read_list(delta.get(name) or fields.get(name))):
                 kind = _KINDS.get(name) if isinstance(part, str) else None
                 self._add({"type": kind, "url": part} if kind else make_plain(part))
         self.take_sources(fields)

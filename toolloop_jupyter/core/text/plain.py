@@ -57,9 +57,8 @@ def join_surrogates(text: str) -> str:
         return text
     try:
         text.encode()
-    except (
-        UnicodeEncodeError
-    ):  # rare; the codecs' own replacing takes four times as long for a text of halves
+    except UnicodeEncodeError:
+        # The codecs' own replacing takes four times as long for a text of halves.
         return _LONE_HALF.sub("\ufffd", text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     return text
 
