@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from support.browsing import Desk, browser_context
+from support.browsing import Desk, SharedPage, browser_context
 from support.jupyter import JupyterServer
 from support.kernels import LiveKernel
 
@@ -121,7 +121,7 @@ def test_thousand_steps(live, chromium):
         server.notebook("empty.ipynb", ["1"])
         opened = {}
         for name in ("empty.ipynb", "empty.ipynb", "steps.ipynb"):  # the first fills the browser's cache
-            with Desk(server, context) as desk:
+            with SharedPage(context) as shared, Desk(server, shared.page) as desk:
                 began = time.monotonic()
                 desk.open(name, kernel=False)
                 if name == "steps.ipynb":

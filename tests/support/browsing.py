@@ -1,6 +1,6 @@
 """A notebook open in JupyterLab or Notebook 7, driven the way a person does it, with everything noted that must not be.
 
-    with Desk(server, context) as desk:
+    with browser_context(chromium) as context, Desk(server, context.new_page()) as desk:
         desk.open("a.ipynb")
         desk.run_all()
         desk.click("Approve")
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +40,13 @@ _NO_OUTSIDE = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no
 
 _CONTEXT = "(w => w?.context?.sessionContext)(window.jupyterapp?.shell?.currentWidget)"
 _IDLE = f"() => {_CONTEXT}?.session?.kernel?.status === 'idle' && {_CONTEXT}.session.kernel.connectionStatus === 'connected'"
+_IS_LAB = "() => !!window.jupyterapp?.commands.hasCommand('application:close-all')"
+_OPEN = "[...window.jupyterapp.shell.widgets('main')].filter(w => w.context)"
+_CLOSE_ALL = f"""() => {{
+    for (const widget of {_OPEN}) {{ widget.context.model.dirty = false; widget.close(); }}
+    window.jupyterapp.shell.expandLeft();
+}}"""
+_OPEN_HERE = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }"
 _SHOWN = "(w => w?.content?.widgets)(window.jupyterapp?.shell?.currentWidget)"
 
 
@@ -54,15 +61,40 @@ def browser_context(chromium: str, **options: Any) -> Iterator[Any]:
         browser.close()
 
 
-class Desk:
-    """One page. `errors` has the console's errors and uncaught exceptions, `outside` the requests that would have left.
+class SharedPage:
+    """A page that several tests use one after the other: made when it is first asked for, and made anew after `drop`."""
 
-    They do not leave in the browser of `browser_context`.
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._page: Any = None
+
+    def __enter__(self) -> SharedPage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    @property
+    def page(self) -> Any:
+        if self._page is None:
+            self._page = self._context.new_page()
+        return self._page
+
+    def drop(self) -> None:
+        """Close the page, whatever is on it."""
+        if self._page is not None:
+            self._page.close(run_before_unload=False)
+            self._page = None
+
+
+class Desk:
+    """What one test does on a page, which may have served others. `errors` has the console's errors and uncaught exceptions,
+    `outside` the requests that would have left. They do not leave in the browser of `browser_context`.
     """
 
-    def __init__(self, server: JupyterServer, context: Any) -> None:
+    def __init__(self, server: JupyterServer, page: Any) -> None:
         self.server = server
-        self.page = context.new_page()
+        self.page = page
         self.page.set_default_timeout(PATIENCE * 1000)
         self.errors: list[str] = []
         self.outside: list[str] = []
@@ -70,26 +102,44 @@ class Desk:
         self.app: App = "lab"
         self.clicks_over: list[str] = []
         """Over what each click went to the kernel: "subshell" or "main shell"."""
-        self.page.on("websocket", self._socket)
-        self.page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
-        self.page.on("pageerror", lambda error: self._note(f"uncaught: {error}"))
-        self.page.on("dialog", self._dialog)
-        self.page.on("popup", lambda popup: self.outside.append(f"window {popup.url}"))
-        self.page.on("request", lambda request: self._requested(request.url))
+        self._size = page.viewport_size
+        self._listeners: dict[str, Callable[[Any], None]] = {
+            "websocket": self._socket,
+            "console": lambda message: self._note(message.text) if message.type == "error" else None,
+            "pageerror": lambda error: self._note(f"uncaught: {error}"),
+            "dialog": self._dialog,
+            "popup": lambda popup: self.outside.append(f"window {popup.url}"),
+            "request": lambda request: self._requested(request.url),
+        }
 
     def __enter__(self) -> Desk:
+        for event, listener in self._listeners.items():
+            self.page.on(event, listener)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.page.close(run_before_unload=False)
+        """Leave the page as the next test expects it: with its size, its sidebar, and nothing open."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
+        if not self.page.is_closed():
+            self.page.set_viewport_size(self._size)
+            self._close_notebooks()
 
     # --- notebook -----------------------------------------------------------------------------------------
 
-    def open(self, name: str, app: App = "lab", *, kernel: bool = True) -> None:
-        """Open a notebook and wait until it is there, with its kernel idle unless `kernel` is false."""
+    def open(self, name: str, app: App = "lab", *, kernel: bool = True, anew: bool = False) -> None:
+        """Open a notebook and wait until it is there, with its kernel idle unless `kernel` is false.
+
+        A page that shows JupyterLab opens it there, which takes a fifth of the processor time; `anew` loads the page all the
+        same: for settings that have changed, and for what a script may have left.
+        """
         self.app = app
-        query = "?reset" if app == "lab" else ""  # JupyterLab: not what the last page had open
-        self.page.goto(f"{self.server.url}/{_ADDRESSES[app]}/{name}{query}")
+        if app == "lab" and not anew and self.page.evaluate(_IS_LAB):
+            self._close_notebooks()
+            self.page.evaluate(_OPEN_HERE, name)
+        else:
+            query = "?reset" if app == "lab" else ""  # JupyterLab: not what the last page had open
+            self.page.goto(f"{self.server.url}/{_ADDRESSES[app]}/{name}{query}")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         if kernel:
             self.until(_IDLE, "an idle kernel")
@@ -118,6 +168,13 @@ class Desk:
         return self._waiting(
             lambda: self.page.wait_for_function(condition, arg=argument, timeout=timeout * 1000), what
         )
+
+    def until_noted(self, is_there: Callable[[], bool], what: str) -> None:
+        """Wait until something is in `outside`, `dialogs` or another note of this page, to which the browser tells it a moment later."""
+        end = time.monotonic() + PATIENCE
+        while not is_there():
+            assert time.monotonic() < end, f"waited for {what}: {self.outside} {self.dialogs} {self.errors}"
+            self.page.wait_for_timeout(20)
 
     def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
         """Wait for a text in the outputs."""
@@ -196,6 +253,12 @@ class Desk:
         )
 
     # --- inside -------------------------------------------------------------------------------------------
+
+    def _close_notebooks(self) -> None:
+        """Close what JupyterLab has open, without a question about what is not saved; nothing on another page."""
+        if self.page.evaluate(_IS_LAB):
+            self.page.evaluate(_CLOSE_ALL)
+            self.page.wait_for_function(f"() => !{_OPEN}.length")
 
     def _is_ours(self, url: str) -> bool:
         return url.startswith(

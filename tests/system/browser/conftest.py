@@ -1,10 +1,10 @@
-"""One Jupyter server for all browser tests, one Chromium for each module, one page for each test."""
+"""One Jupyter server, one Chromium and one page, which a test finds with nothing open."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.browsing import Desk, browser_context
+from support.browsing import Desk, SharedPage, browser_context
 from support.jupyter import JupyterServer
 
 
@@ -15,12 +15,19 @@ def jupyter():
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def context(chromium):
     """A Chromium. Not for the whole session: while it is there, no test can have an event loop of its own."""
     pytest.importorskip("playwright.sync_api")
     with browser_context(chromium) as made:
         yield made
+
+
+@pytest.fixture(scope="package")
+def shared(context):
+    """The page that the tests share."""
+    with SharedPage(context) as page:
+        yield page
 
 
 FAILED = pytest.StashKey[bool]()
@@ -36,9 +43,10 @@ def pytest_runtest_makereport(item):
 
 
 @pytest.fixture
-def desk(request, jupyter, context):
-    """A page to open a notebook in. A test that fails takes the shared kernel with it, and its waiting cells."""
-    with Desk(jupyter, context) as opened:
+def desk(request, jupyter, shared):
+    """The page to open a notebook in. A test that fails takes it along, and the shared kernel with its waiting cells."""
+    with Desk(jupyter, shared.page) as opened:
         yield opened
-    if request.node.stash.get(FAILED, True):
-        jupyter.end_shared_kernel()
+        if request.node.stash.get(FAILED, True):
+            shared.drop()
+            jupyter.end_shared_kernel()

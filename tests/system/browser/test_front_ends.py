@@ -104,7 +104,7 @@ def test_every_button_and_what_is_queued_behind_it(jupyter, desk, front_end):
     app, name, over = front_end
     jupyter.notebook("asking.ipynb", CELLS)
     jupyter.share_kernel("asking.ipynb")
-    desk.open("asking.ipynb", app)
+    desk.open("asking.ipynb", app, anew=True)
     desk.run_all()
     approve(desk)
     deny(desk)

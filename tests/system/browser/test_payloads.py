@@ -129,21 +129,22 @@ def test_the_test_sees_what_is_unsafe(jupyter, desk):
     ]
     jupyter.notebook("unsafe.ipynb", cells)
     jupyter.share_kernel("unsafe.ipynb")
-    desk.open("unsafe.ipynb")
+    desk.open("unsafe.ipynb", anew=True)
     desk.run_all()
     desk.wait_for("BORDER here")
     desk.until("() => window.pwned && window.opened", "the scripts of two payloads")
+    asked = {"http://evil.example/x", "ws://evil.example/socket"}
+    desk.until_noted(lambda: asked <= set(desk.outside), "what was asked of the network")
     assert desk.dialogs == ["1"]
-    assert {"http://evil.example/x", "ws://evil.example/socket"} <= set(desk.outside)
     assert desk.page.evaluate(UNCOVERED, "BORDER here").startswith("covered by")
 
 
-def test_nothing_of_the_corpus_acts(jupyter, desk, context):
+def test_nothing_of_the_corpus_acts(jupyter, desk):
     """Each payload as text, reasoning, argument, result, error and tool name, and all of them on a card."""
     (jupyter.root / "corpus.json").write_text(json.dumps(PAYLOADS), "utf-8")
     jupyter.notebook("payloads.ipynb", CELLS)
     jupyter.share_kernel("payloads.ipynb")
-    desk.open("payloads.ipynb")
+    desk.open("payloads.ipynb", anew=True)
     desk.run_all()
     began = time.monotonic()
     desk.see(desk.button("Approve"), "the card", 600)
@@ -181,7 +182,7 @@ def test_nothing_of_the_saved_corpus_acts(jupyter, desk, trusted):
         jupyter.write("foreign.ipynb", saved, toolloop_test="changed, so nobody's signature fits")
         name = "foreign.ipynb"
         jupyter.share_kernel(name)
-    desk.open(name)
+    desk.open(name, anew=True)
     assert desk.page.evaluate(TRUSTED) == trusted
     desk.wait_for("BORDER card")
     touched = check(desk, f"saved, trusted={trusted}")

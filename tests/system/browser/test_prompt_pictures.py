@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.browsing import Desk
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 SET_UP = """%load_ext toolloop_jupyter
@@ -22,13 +24,11 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
 @pytest.fixture(scope="module")
-def saved(jupyter, context):
+def saved(jupyter, shared):
     """The notebook, run and saved."""
-    from support.browsing import Desk
-
     jupyter.notebook("values.ipynb", [SET_UP, ASK])
     jupyter.share_kernel("values.ipynb")
-    with Desk(jupyter, context) as desk:
+    with Desk(jupyter, shared.page) as desk:
         desk.open("values.ipynb")
         desk.run_all()
         desk.until(
@@ -50,7 +50,7 @@ def test_the_thumbnail_is_in_the_saved_notebook(jupyter, desk, saved, theme):
     """Opened without a kernel, the notebook has the figure small, the PDF's name and size, and the length of the value."""
     name, live = saved
     jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
-    desk.open(name, kernel=False)
+    desk.open(name, kernel=False, anew=True)
     desk.choose_no_kernel()
     assert desk.page.evaluate(PICTURES) == [True]
     words = desk.page.evaluate(WORDS)

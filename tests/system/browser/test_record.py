@@ -32,12 +32,12 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
 @pytest.fixture(scope="module")
-def record(jupyter, context):
+def record(jupyter, shared):
     """The notebook, run with a person's clicks and saved; its name, and what was to be read in it while it was live."""
     name = "record.ipynb"
     jupyter.notebook(name, CELLS)
     jupyter.share_kernel(name)
-    with Desk(jupyter, context) as desk:
+    with Desk(jupyter, shared.page) as desk:
         desk.open(name)
         desk.run_all()
         desk.see(desk.button("Approve"), "the card")
@@ -56,27 +56,24 @@ def record(jupyter, context):
 
 def opened(desk, name, app):
     """The words of the notebook in a front-end that has no kernel for it."""
-    desk.open(name, app, kernel=False)
+    desk.open(name, app, kernel=False, anew=True)
     desk.choose_no_kernel()
     return desk.page.evaluate(WORDS)
 
 
-def test_the_same_words_everywhere(jupyter, desk, context, record):
+def test_the_same_words_everywhere(jupyter, desk, record):
     """Live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page: word for word the same."""
     from nbconvert import HTMLExporter
 
     name, live = record
     assert "See" not in live  # the prompt stands in the cell, not in the outputs
     assert {"edits", "A-17", "ink", "LookupError:", "paper", "enough", "Traceback", "41.5"} <= set(live)
-    in_lab = opened(desk, name, "lab")
-    assert in_lab == live
-    with Desk(jupyter, context) as other:
-        assert opened(other, name, "notebook") == live
+    assert opened(desk, name, "lab") == live
+    assert opened(desk, name, "notebook") == live
     page, _ = HTMLExporter().from_filename(str(jupyter.root / name))
     (jupyter.root / "record.html").write_text(page, "utf-8")
-    with Desk(jupyter, context) as other:
-        other.page.goto(f"{jupyter.url}/files/record.html")
-        assert other.page.evaluate(WORDS) == live
+    desk.page.goto(f"{jupyter.url}/files/record.html")
+    assert desk.page.evaluate(WORDS) == live
     print(
         f"\n{len(live)} words: the same live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page"
     )
@@ -99,10 +96,11 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
     assert desk.page.evaluate(NOT_ON_PAPER) == []
     assert desk.page.evaluate(BEYOND_PAPER) == []
     assert desk.page.pdf(format="A4").startswith(b"%PDF-")
+    desk.page.emulate_media(media="screen")
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_pictures(jupyter, chromium_pages, record, theme):
+def test_pictures(jupyter, desk, record, theme):
     """Light and dark, wide and narrow: pictures for a person; nothing is wider than its cell."""
     from nbconvert import HTMLExporter
 
@@ -111,33 +109,19 @@ def test_pictures(jupyter, chromium_pages, record, theme):
     (jupyter.root / f"{theme}.html").write_text(page, "utf-8")
     jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
     for app, width in (("lab", 1200), ("notebook", 1200), ("notebook", 400)):
-        with chromium_pages(width) as desk:
-            opened(desk, name, app)
-            desk.cell(1).scroll_into_view_if_needed()
-            desk.screenshot(f"record-{app}-{theme}-{width}-open")
-            desk.page.evaluate(
-                "() => document.querySelectorAll('.jp-OutputArea details').forEach(e => e.open = false)"
-            )
-            desk.cell(1).scroll_into_view_if_needed()
-            desk.screenshot(f"record-{app}-{theme}-{width}")
-            assert desk.page.evaluate(TOO_WIDE) == []
+        desk.page.set_viewport_size({"width": width, "height": 1500})
+        opened(desk, name, app)
+        desk.cell(1).scroll_into_view_if_needed()
+        desk.screenshot(f"record-{app}-{theme}-{width}-open")
+        desk.page.evaluate(
+            "() => document.querySelectorAll('.jp-OutputArea details').forEach(e => e.open = false)"
+        )
+        desk.cell(1).scroll_into_view_if_needed()
+        desk.screenshot(f"record-{app}-{theme}-{width}")
+        assert desk.page.evaluate(TOO_WIDE) == []
     for width in (1200, 400):
-        with chromium_pages(width) as desk:
-            desk.page.goto(f"{jupyter.url}/files/{theme}.html")
-            desk.screenshot(f"record-html-{theme}-{width}", desk.page.locator("body"))
-            assert desk.page.evaluate(TOO_WIDE) == []
+        desk.page.set_viewport_size({"width": width, "height": 1500})
+        desk.page.goto(f"{jupyter.url}/files/{theme}.html")
+        desk.screenshot(f"record-html-{theme}-{width}", desk.page.locator("body"))
+        assert desk.page.evaluate(TOO_WIDE) == []
     jupyter.settings("@jupyterlab/apputils-extension:themes", None)
-
-
-@pytest.fixture
-def chromium_pages(jupyter, context):
-    """Pages of a given width."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def page(width):
-        with Desk(jupyter, context) as desk:
-            desk.page.set_viewport_size({"width": width, "height": 1500})
-            yield desk
-
-    return page

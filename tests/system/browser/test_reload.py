@@ -33,7 +33,7 @@ def waiting(jupyter, desk, name, app="lab"):
     ]
     jupyter.notebook(name, cells)
     jupyter.share_kernel(name)
-    desk.open(name, app)
+    desk.open(name, app, anew=True)
     desk.page.evaluate(RUN, 0)
     desk.wait_until_done()
     start(desk, 1)

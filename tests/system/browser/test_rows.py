@@ -146,7 +146,7 @@ def test_hostile_rows_are_inert(jupyter, desk):
     assert desk.page.evaluate(look) == [0, 0]
     desk.save()
     assert (desk.outside, desk.dialogs) == ([], [])
-    desk.open("rows-hostile.ipynb")
+    desk.open("rows-hostile.ipynb", anew=True)
     desk.unfold()
     assert desk.page.evaluate(look) == [0, 0]
     assert (desk.outside, desk.dialogs) == ([], [])

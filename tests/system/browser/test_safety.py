@@ -7,7 +7,6 @@ import html
 import pytest
 
 from support.hostile import pages, run
-from support.optional import CHROMIUM_FLAGS
 from support.payloads import PAYLOADS
 from toolloop_jupyter.notebook.transcript import export as exporting
 
@@ -30,14 +29,10 @@ BORDERS = """() => [...document.body.children].filter(e =>
   + [...document.querySelectorAll('i.end')].filter(e => !e.parentElement.matches('body > div[data-case]')).length"""
 
 
-@pytest.fixture(scope="module")
-def browser(chromium):
+@pytest.fixture
+def browser(context):
     """A headless Chromium."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(CHROMIUM_FLAGS))
-        yield browser
-        browser.close()
+    return context.browser
 
 
 def visit(browser, body):
