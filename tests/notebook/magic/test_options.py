@@ -304,13 +304,14 @@ def test_settings_are_read_as_options_are() -> None:
     assert settings.said() == {"ask": "input"}
 
 
-def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", [0, len(OPTIONS)], ids=["first row", "last row"])
+def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     """With a row for `--dice` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
     row = Option(
         "--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
     for module in (options, cell, assist, options_page):
-        monkeypatch.setattr(module, "OPTIONS", (row, *OPTIONS))
+        monkeypatch.setattr(module, "OPTIONS", (*OPTIONS[:place], row, *OPTIONS[place:]))
     test_every_row_fits_the_api()
     assert "  --dice N                             the same luck again" in help_text()
     assert (

@@ -227,15 +227,15 @@ class Notebook:
             )
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replayed else set()
         from_tape |= {"tools"} if plays_tools else set()
-        for option in OPTIONS:
+        # `--set` before the row of a single completion option: the row wins, wherever it is in the table.
+        for option in sorted(OPTIONS, key=lambda row: row.keyword.count(".")):
             if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
             value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
                 *path, last = option.keyword.split(".")
                 within = functools.reduce(lambda inner, part: inner.setdefault(part, {}), path, keywords)
-                # A completion option that is a row of the table wins over `--set`, wherever the row stands.
-                within[last] = {**value, **within[last]} if last in within else value
+                within[last] = dict(value) if isinstance(value, dict) else value
         if replayed:
             replay = self.tapes.replay(
                 options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
