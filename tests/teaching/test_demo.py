@@ -384,7 +384,7 @@ def test_what_became_of_a_call_is_read_from_its_text(result: str, kind: str) -> 
 )
 def test_hostile_results_do_not_hold_the_loop(text: str) -> None:
     """Long texts made to slow patterns down are read in well under the time that a person notices."""
-    started = time.monotonic()
+    started = time.thread_time()
     for kind in PATTERNS:
         find(kind, text)
-    assert time.monotonic() - started < 1.5
+    assert time.thread_time() - started < 1.5

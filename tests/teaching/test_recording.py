@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from support.asking import ask
 from support.disks import full_disk
+from support.pace import Pace
 from support.servers import ScriptedServer
 from toolloop_jupyter.api import aagent, aagent_session
 from toolloop_jupyter.core.events.result import Result
@@ -126,9 +127,11 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
     for speed, least, most in ((1.0, 0.3, 5.0), (0, 0.0, 0.25)):
         replay = Replay(path, speed=speed)
         await ask(Replay(path, speed=0), "Hi")  # LiteLLM's first call of a kind is slow
-        started = time.monotonic()
-        assert (await ask(replay, "Hi"))["content"] == "ab"
-        assert least <= time.monotonic() - started < most
+        with Pace() as pace:
+            started = time.monotonic()
+            assert (await ask(replay, "Hi"))["content"] == "ab"
+            took = time.monotonic() - started
+        assert least <= took < most * pace.slowdown
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,18 @@ def press_twice(desk, gap):
     return took < PAUSE
 
 
+def press_key_twice(desk, key):
+    """Run the cell and press a key twice on Approve, 0.2 s apart; False if the machine was too busy for that."""
+    run_cell(desk, 1)
+    desk.see(desk.button("Approve"), "the first card")
+    desk.button("Approve").focus()
+    began = time.monotonic()
+    desk.page.keyboard.press(key)
+    desk.page.wait_for_timeout(200)
+    desk.page.keyboard.press(key)
+    return time.monotonic() - began < PAUSE
+
+
 def end_round(desk):
     """Deny the second call if it waits; returns what the last cell then prints."""
     if desk.button("Deny").count():
@@ -95,20 +107,16 @@ def test_a_double_click_approves_one_call(jupyter, desk, app):
 @pytest.mark.parametrize("key", ["Enter", "Space"])
 def test_a_key_pressed_twice_approves_one_call(jupyter, desk, key):
     """Enter or Space twice on Approve runs one call; the focus is on the next card, and on its Approve once that acts."""
-    jupyter.notebook("keys-twice.ipynb", [SET_UP, RUN, "print('RAN', ran)"])
+    jupyter.notebook("keys-twice.ipynb", [SET_UP, RUN, "print('RAN', ran); ran.clear()"])
     jupyter.share_kernel("keys-twice.ipynb")
     desk.open("keys-twice.ipynb")
     run_cell(desk, 0)
     desk.wait_until_done()
-    run_cell(desk, 1)
-    desk.see(desk.button("Approve"), "the first card")
-    desk.button("Approve").focus()
-    desk.page.keyboard.press(key)
-    desk.page.wait_for_timeout(200)
-    desk.page.keyboard.press(key)
+    while not press_key_twice(desk, key):
+        end_round(desk)  # these were two keys, one after the other
     card = second_card(desk)
-    desk.until(CARD, "the focus on the card", 5)
-    desk.until(f"() => ({CARD})() === 'Approve'", "the focus on Approve", 5)
+    desk.until(CARD, "the focus on the card")
+    desk.until(f"() => ({CARD})() === 'Approve'", "the focus on Approve")
     assert card.count() == 1
     desk.page.keyboard.press(key)
     desk.wait_until_done()

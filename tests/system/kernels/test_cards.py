@@ -122,7 +122,7 @@ def test_a_double_click_is_not_for_the_next_card(kernel):
             b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve" and b is not first
         ]
 
-    kernel.wait_until(next_one, 10)
+    kernel.wait_until(next_one)
     second = next_one()[-1]
     kernel.click_widget(second)
     kernel.settle(0.3)
@@ -291,7 +291,7 @@ def test_a_click_does_not_overtake_a_change_on_its_card(kernel):
     shell = kernel.create_subshell()
     cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
     kernel.click("Deny", subshell=shell)
-    kernel.wait_for_text("? f(x=2", 20)  # this card is held for a moment, since a click came just before
+    kernel.wait_for_text("? f(x=2")  # this card is held for a moment, since a click came just before
     kernel.click("Edit", subshell=shell)
     field = kernel.wait_until(
         lambda: [one for one in kernel.open_widgets("TextModel") if one.description == "x"]
@@ -380,11 +380,11 @@ def test_the_saved_notebook_tells_the_whole_story(kernel):
     )
     kernel.set_state(fields[0], value="7")
     kernel.click("Approve edited")
-    kernel.wait_for_text("? f(x=2", 20)
+    kernel.wait_for_text("? f(x=2")
     kernel.settle(0.3)
     kernel.set_state(kernel.open_widgets("TextModel")[-1], value="wrong table")
     kernel.click("Deny")
-    kernel.wait_for_text("? f(x=3", 20)
+    kernel.wait_for_text("? f(x=3")
     kernel.settle(0.3)
     kernel.click("Approve")
     kernel.wait(cell)

@@ -56,7 +56,7 @@ def test_while_a_foreign_callback_prints(live, way):
     def count(kind):
         return sum(str(message["content"]).count("foreign") for message in foreign(kind))
 
-    live.wait_until(lambda: count("stream") == count("display_data") == len(moves), 10)
+    live.wait_until(lambda: count("stream") == count("display_data") == len(moves))
     live.settle(0.1)
     assert lines(cell) == {*WANTED, "mine", "mine too", "'mine'"}
     assert cell.text.count("shown by child") == 10

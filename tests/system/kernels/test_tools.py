@@ -328,8 +328,7 @@ def test_progress_and_elapsed_time_are_shown_while_it_runs(kernel):
         "m = ScriptedModel(call('f'), 'Answer.')"
     )
     cell = kernel.submit("%%toolloop --model m --tools f\nGo.")
-    kernel.wait_for_text("running", 10)
-    kernel.wait_until(lambda: re.search(r"● f\(.*running\s+1\.\d+ s.*3 of 4 files", cell.text), 10)
+    kernel.wait_until(lambda: re.search(r"● f\(.*running\s+[1-9]\.\d+ s.*[34] of 4 files", cell.text))
     kernel.wait(cell)
     assert "of 4 files" not in cell.text
     assert (
@@ -339,16 +338,19 @@ def test_progress_and_elapsed_time_are_shown_while_it_runs(kernel):
 
 
 @pytest.mark.parametrize(
-    ("header", "wait"), [("def f():", "time.sleep(.5)"), ("async def f():", "await asyncio.sleep(.5)")]
+    ("header", "wait"), [("def f():", "time.sleep(.01)"), ("async def f():", "await asyncio.sleep(.01)")]
 )
-def test_items_of_generators_come_one_by_one(kernel, header, wait):
+def test_items_of_generators_come_one_by_one(kernel, tmp_path, header, wait):
     """Each item is seen before the next one is made; the result is the list, in the call's line and once below it."""
     kernel.execute(
-        f"{header}\n    'Count.'\n    for i in range(3): yield f'item {{i}}'; {wait}\nm = ScriptedModel(call('f'), 'Answer.')"
+        f"from pathlib import Path\n{header}\n    'Count.'\n    for i in range(3):\n        yield f'item {{i}}'\n"
+        f"        while not (Path({str(tmp_path)!r}) / str(i)).exists(): {wait}\nm = ScriptedModel(call('f'), 'Answer.')"
     )
     cell = kernel.submit("%%toolloop --model m --tools f --as r\nGo.")
-    kernel.wait_until(lambda: "item 0" in cell.text and "item 1" not in cell.text, 20)
-    kernel.wait_until(lambda: "item 1" in cell.text and "item 2" not in cell.text, 10)
+    for number in range(3):
+        kernel.wait_until(lambda number=number: f"item {number}" in cell.text)
+        assert f"item {number + 1}" not in cell.text
+        (tmp_path / str(number)).touch()
     kernel.wait(cell)
     lines = [line.strip() for line in cell.text.splitlines()]
     assert [lines.count(f"item {n}") for n in range(3)] == [1, 1, 1]
@@ -464,7 +466,7 @@ def test_a_value_whose_own_code_exits_ends_nothing(kernel, method, header):
         ("def f():", "timeout=.3", "time.sleep(1)", "runs on in the background"),
         ("def f():", "timeout=.3", "while True: sum(range(1000))", "was stopped"),
         ("async def f():", "timeout=.3", "await asyncio.sleep(9)", ""),
-        ("def f():", "timeout=.3, thread=False", "time.sleep(.6)", "blocked the kernel for 0.6 s"),
+        ("def f():", "timeout=.3, thread=False", "time.sleep(.6)", "blocked the kernel for "),
         ("def f():", "timeout=.3", "while True: yield 1; time.sleep(.01)", "was stopped"),
     ],
 )
