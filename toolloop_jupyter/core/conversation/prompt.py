@@ -33,7 +33,7 @@ Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
 """A kind of content that not every model takes."""
 NameCode: TypeAlias = Callable[[str], str]
-"""Takes a traceback and returns it with readable names of cells. The kernel gives each cell the name of a file."""
+"""Takes a traceback, and returns it with the names of cells in place of the file names that the kernel gives to cells."""
 
 MOST_FILE = 20_000_000
 """The most bytes that one file may have."""
@@ -215,9 +215,9 @@ class _Writer:
             self._draw_parts(value, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """If the value is a picture, write this picture and return True; else return False.
+        """If the value can be drawn as a picture, write this picture and return True; else return False.
 
-        Raises ArgumentInvalid if the value is a picture that cannot be drawn.
+        Raises ArgumentInvalid if the value is a picture that can neither be drawn nor be written as text.
         """
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:

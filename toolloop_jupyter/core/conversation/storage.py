@@ -21,7 +21,8 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation to `path` as readable JSON, without API keys. The file is written whole or not at all.
 
-    `turns` has the data that a notebook saves for each turn. Raises OSError if the file cannot be written.
+    `turns` has one item for each turn of a notebook: the index of its first message, and an id of its cell. Raises OSError
+    if the file cannot be written.
     """
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
