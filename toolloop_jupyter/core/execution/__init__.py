@@ -1,4 +1,4 @@
-"""Run foreign code (code outside of this package): its exceptions are returned, and a cancel can stop its thread."""
+"""Run foreign code (code outside of this package). Its exceptions are returned, and its thread can be stopped."""
 
 from .guard import (
     MISSING,
