@@ -79,7 +79,7 @@ def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, o
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=defaults.get(name),
-            annotation=getattr(kind, "__forward_arg__", kind),  # as it is written
+            annotation=getattr(kind, "__forward_arg__", kind),  # as written in the source code
         )
         for name, kind in kinds.__annotations__.items()
     ]
@@ -110,7 +110,8 @@ class _Notebook(Host):
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         if kernel.get_shell() is None:
             return nullcontext()
-        return kernel.running_in_cell(may_be_cleared=not may_ask)  # a person's decisions stay in the cell
+        # The decisions of a person must stay in the output of the cell.
+        return kernel.running_in_cell(may_be_cleared=not may_ask)
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
         if kernel.get_shell() is not None:
@@ -235,7 +236,7 @@ def agent(
 ) -> Result | EventStream:
     """Run one prompt and return its Result; with `stream=True`, return an iterator over its events. Works in a notebook cell.
 
-    Raises what `aagent` raises.
+    Raises the errors of `aagent`.
     """
     turn = _begin_turn(harness, prompt, keywords, streamed=stream)
     if stream:

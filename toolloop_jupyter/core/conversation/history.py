@@ -94,8 +94,8 @@ class History:
         User messages that follow each other are merged. Pictures in tool messages are moved to the place that `find_place()`
         returns (see `place_pictures`). If `sends_prompts` is False, earlier prompts are sent without their pictures, files
         and sounds.
-        If LiteLLM has not changed the copies of the last model call, they are used again: to compare all messages takes an
-        eighth of the time that it takes to copy them.
+        If LiteLLM has not changed the copies of the last model call, these copies are used again. To compare all messages
+        takes an eighth of the time that it takes to copy the messages.
         """
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
@@ -282,7 +282,7 @@ def validate(messages: Sequence[ReadMessage]) -> list[str]:
     problems: list[str] = []
     waiting: OrderedDict[str, None] = OrderedDict()
     seen: set[str] = set()
-    entries: Sequence[Any] = messages  # they come from outside and may hold anything
+    entries: Sequence[Any] = messages  # the messages come from outside and may contain anything
     for number, message in enumerate(entries):
         where = f"message {number}"
         role = message.get("role") if isinstance(message, Mapping) else None

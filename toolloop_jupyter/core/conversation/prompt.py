@@ -58,7 +58,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Template:
-    """A text with values in it."""
+    """A text that contains values."""
 
     pieces: tuple[str | Named, ...]
 
@@ -230,7 +230,9 @@ class _Writer:
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
             )
-        elif find_figure(value) is not None or tell(value).text.startswith("<"):  # only the name of its type
+        elif find_figure(value) is not None or tell(value).text.startswith(
+            "<"
+        ):  # the text only names its type
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} cannot be drawn as a picture (an address is never fetched)"
             )
@@ -294,9 +296,9 @@ class _Writer:
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
-    """Return the text of a value in a prompt. A str is returned unchanged. Any other value is written like a tool's result.
+    """Return the text of a value in a prompt.
 
-    Raises ArgumentInvalid if the value's own code raises an error.
+    A str is returned unchanged. The text of any other value is made in the same way as for the result of a tool. Raises ArgumentInvalid if the value's own code raises an error.
     """
     if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)

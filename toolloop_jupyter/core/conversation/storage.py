@@ -61,7 +61,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     surrogate pair becomes "�".
     Raises HistoryInvalid for messages that are nested too deep.
     """
-    entries: Iterable[object] = list(messages)  # they come from outside and may hold anything
+    entries: Iterable[object] = list(messages)  # the messages come from outside and may contain anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
     given = [
@@ -153,9 +153,10 @@ def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMess
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """Remove the tool message for `call` from `answers`, and return its content; NOT_RUN if there is none.
+    """Find the tool message that answers `call`. Remove the message from `answers`, and return its content.
 
-    This is the first tool message with the id of `call`. If there is none, it is the first tool message without an id.
+    The message is the first one with the id of `call`. If no message has this id, it is the first one without an id. If
+    there is no message without an id, return NOT_RUN.
     """
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)

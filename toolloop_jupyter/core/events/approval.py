@@ -1,4 +1,4 @@
-"""`Approval`, a request to run a tool; `Decision`, the answer to this request; and `freeze`, which protects the arguments.
+"""Define `Approval` (a request to run a tool), `Decision` (the answer), and `freeze` (it protects data from changes).
 
 The names, fields and meanings are those of `litellm.harness` 1.110. The fields after the comment "ours" are our additions,
 and each of them has a default. So code that was written for LiteLLM's events can read our events, and our `show()` can
@@ -116,7 +116,7 @@ class Approval:
                 # The message was made for the model and repeats the arguments. Here a person reads the message: hide API keys.
                 raise ValueError(hide(str(error))) from None
             made = getattr(call, "json", None)
-            if made is self.input:  # the edit means the same arguments
+            if made is self.input:  # the edited arguments mean the same as the original arguments
                 call = None
             else:
                 edited = freeze(made if isinstance(made, dict) else given)
@@ -155,7 +155,7 @@ class Approval:
     def _decide(self, decision: Decision, call: object = None) -> None:
         with self._state["lock"]:
             if "decision" in self._state:
-                return  # a second click, a late click, a click after Stop
+                return  # only the first decision counts; later clicks have no effect
             self._state.update(decision=decision, call=call)
             waiting = list(self._waiting)
         # A click may come on another thread (a kernel subshell of ipykernel 7), so each waiting loop must be woken.
@@ -171,7 +171,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _read_reason(reason: object) -> str:
-    """Return the reason as an exact `str`. The caller of `deny()` may pass an exception, a number or any other object."""
+    """Return the reason as a `str`. The caller of `deny()` may pass an exception, a number or any other object."""
     if reason is None:
         return ""
     return str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)

@@ -68,7 +68,7 @@ class OptionsMismatch(HarnessError):
 
 
 class ArgumentInvalid(HarnessError, ValueError):
-    """An argument has a wrong value. A notebook shows one line, since tracebacks in `%xmode Verbose` contain all arguments."""
+    """An argument has a wrong value. A notebook shows one line, since a traceback in `%xmode Verbose` shows all arguments."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"ValueError: {self}"]

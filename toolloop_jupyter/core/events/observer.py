@@ -28,7 +28,7 @@ RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
 
 @dataclass(frozen=True)
 class Progress:
-    """How much of its work a running tool has done."""
+    """The progress of a running tool."""
 
     done: float
     """The work that is done, in a unit that the tool chooses: items, bytes, per cent."""
@@ -40,8 +40,8 @@ class Progress:
 class Observer:
     """The loop calls the methods of each observer before and after its steps. In this class, the methods do nothing.
 
-    The loop awaits the async methods, so such a method can make the run wait. For example, step mode does this. An async
-    method may raise `asyncio.CancelledError` to end the run.
+    The run waits until an async method has ended; step mode uses this to pause the run. An async method may raise
+    `asyncio.CancelledError` to end the run.
     """
 
     wants_deltas = False
@@ -184,17 +184,17 @@ class Host(Presenter):
         """Called after each turn, also after a turn that failed. A notebook stores the newest `result`."""
 
     def can_ask(self) -> bool:
-        """Return True if this host can ask a person. It is asked if there is no `on_approval` and nobody reads the stream."""
+        """Return True if the host can ask a person. Called if there is no `on_approval` and nobody reads the turn's stream."""
         return False
 
     async def ask(self, approval: Approval) -> None:
         """Ask a person about `approval`, and return when the decision is made."""
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Return a context. All that code inside this context prints or displays is passed to `sink`.
+        """Return a context. The prints and displays of the code inside this context are passed to `sink`.
 
-        If `shown` is False, `sink` does not show the output, so the output is also shown at its usual place. The context of
-        this class captures nothing.
+        If `shown` is False, `sink` does not show the output, so the output is also shown at its usual place. In this class,
+        the context captures nothing.
         """
         return nullcontext()
 

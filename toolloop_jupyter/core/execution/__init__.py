@@ -1,4 +1,4 @@
-"""Run foreign code (code outside of this package). Its exceptions are returned, and its thread can be stopped."""
+"""Run foreign code (code outside of this package), return its exceptions, and stop its threads after a cancel."""
 
 from .guard import (
     MISSING,

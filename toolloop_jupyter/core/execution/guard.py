@@ -64,7 +64,7 @@ _MOST_SEARCHED = 10_000
 def is_interrupt(error: BaseException) -> bool:
     """Return True if the error is a `KeyboardInterrupt`, or an exception group that contains a `KeyboardInterrupt`."""
     found, number = [error], 0
-    seen = {id(error)}  # groups may share their errors
+    seen = {id(error)}  # the same error may be in several groups
     while number < min(len(found), _MOST_SEARCHED):
         if issubclass(type(found[number]), KeyboardInterrupt):
             return True

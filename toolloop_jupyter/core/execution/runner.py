@@ -66,7 +66,7 @@ def _fail(error: BaseException) -> Outcome:
 
 
 async def attempt(work: Awaitable[object]) -> Outcome:
-    """Await foreign code and return its outcome. Its exceptions are returned; a cancel of the current task is raised."""
+    """Await foreign code and return its outcome, also if it raises an exception. A cancel of the current task is raised."""
     task = asyncio.current_task()
     try:
         return Outcome(await work)
@@ -103,7 +103,7 @@ async def attempt_apart(
 
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
-    """Return True if the task runs now. If it does not, Python is closing its coroutine and raises GeneratorExit there."""
+    """Return True if the task runs now. If not, GeneratorExit is closing the task's coroutine."""
     try:
         return asyncio.current_task() is task
     except RuntimeError:  # no loop is running any more
@@ -231,7 +231,7 @@ KEPT_BYTES = 100_000_000
 MOST_ITEMS = 1_000_000
 """A generator that yields more items than this is ended."""
 _BREATH = 100
-"""After this many items of an async generator, other tasks may run. They would wait for a generator that never awaits."""
+"""After this many items of an async generator, other tasks may run. A generator that never awaits would block them."""
 
 
 class FirstItems(list[Any]):
@@ -260,7 +260,7 @@ def _take_some(items: Iterable[object], most: int) -> list[object]:
 def _measure(item: object) -> int:
     """Return about how many bytes an item takes: the sum of `sys.getsizeof` for the item and its first _MEASURED_PARTS parts."""
     total, parts = 0, [item]
-    for part in parts:  # the list grows meanwhile
+    for part in parts:  # the loop appends to this list
         size = attempt_call(sys.getsizeof, part)
         total += 0 if isinstance(size, Raised) else size
         fields = part if type(part) is dict else attempt_call(getattr, part, "__dict__", None)
@@ -327,7 +327,7 @@ IDLE_THREAD = "toolloop-idle"
 IDLE = 5.0
 """Seconds that a thread waits for work before it ends."""
 STOP_GRACE = 0.2
-"""How many seconds the thread of a cancelled tool has to stop."""
+"""After a cancel, the thread of a tool has at most this many seconds to stop."""
 
 
 async def in_thread(
@@ -420,11 +420,12 @@ class _Worker:
         return worker
 
     def _run(self) -> None:
-        with contextlib.suppress(ToolStopped):  # it may be raised only after the job has ended
+        with contextlib.suppress(ToolStopped):  # ToolStopped may be raised late, after the job has ended
             while (job := self._next()) is not None:
                 self.thread.name = TOOL_THREAD
                 outcome = job.outcome()
-                asyncio.set_event_loop(None)  # a tool may have set a loop; the next tool must not get that
+                # A tool may have set an event loop. The next tool must not get this loop.
+                asyncio.set_event_loop(None)
                 with _lock:
                     job.ended = True
                     takes_more = not self._asked_to_stop

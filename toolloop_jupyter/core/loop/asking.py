@@ -30,7 +30,7 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
 
 
 async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Call `handler`, which decides about `approval`: `on_approval`, or the host's `ask`.
+    """Call `handler`, which decides about `approval`. The handler is `on_approval`, or the method `ask` of the host.
 
     A sync handler runs in a thread; an async handler is awaited. If the handler raises an exception, the call is denied, as
     in LiteLLM. If the handler returns a value, only True allows the call: a text such as "n" (from `input()`) is true in
@@ -45,7 +45,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     if outcome.error is not None:
         said = (
             get_message if isinstance(outcome.error, Exception) else describe_error
-        )  # LiteLLM gives the message alone
+        )  # LiteLLM gives only the message
         approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
         if isinstance(outcome.error, RunEnded):
             raise outcome.error
@@ -66,7 +66,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
     try:
         await approval.wait()
     finally:
-        approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
+        approval.deny("the turn ended before a decision", by="stop")  # has no effect if somebody has decided
         if asking is not None and not asking.done():
             asking.cancel()
             # Let the handler remove its card now. After a sync run, the event loop may not run before the next cell.
@@ -84,7 +84,7 @@ def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
     """If the handler has ended without a decision, deny `approval`. Otherwise the turn would wait for ever."""
     error = None if ended.cancelled() else ended.exception()
     why = "" if error is None else f": {get_message(error, 500)}"
-    approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
+    approval.deny(f"on_approval gave no answer{why}", by="callback")  # has no effect if somebody has decided
 
 
 def explain_denial(decision: Decision) -> str:

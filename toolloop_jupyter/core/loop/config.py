@@ -89,7 +89,7 @@ class Route:
     def family(self) -> str:
         """The family of the model. Models of one family can read each other's reasoning.
 
-        This is "claude" or "gemini" for the models of all providers with this word in their name, else the provider.
+        If the model's name contains "claude" or "gemini", this word is the family. If not, the provider is the family.
         """
         name = self.model.lower()
         return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
@@ -103,7 +103,10 @@ class Route:
 def find_route(
     model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
 ) -> Route:
-    """Return the route to `model`. It leads to the gateway for `litellm_proxy/<group>`, or with `litellm.use_litellm_proxy`.
+    """Return the route to `model`.
+
+    The route of `litellm_proxy/<group>` leads to LiteLLM's gateway. If `litellm.use_litellm_proxy` is set, all routes lead
+    there, except the routes to models that are Python code.
 
     Raises ValueError if the model, the gateway's address or the gateway's key is missing. The message says what to set.
     """

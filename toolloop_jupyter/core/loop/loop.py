@@ -133,8 +133,9 @@ async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
 
 
 def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
-    """Return the reason if a tool call of `reply` must not run, else "". Either no more calls are allowed, or the reply broke
-    off in this call.
+    """If a tool call of `reply` must not run, return the reason; else "".
+
+    There are two reasons: no more calls are allowed, or the reply broke off in this call.
     """
     if turn.tools_closed:
         return CLOSED
@@ -215,7 +216,7 @@ def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | 
 
 
 def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Return the reason if a reply without tool calls is not an answer, else "".
+    """If a reply without tool calls is not an answer, return the reason; else "".
 
     If the reply is empty, the user message before it is removed from the history.
     """
@@ -364,7 +365,7 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 def _prepare_capture(
     turn: Turn, call: Call, tool: Tool
 ) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
-    """Return (context, keeper). Inside the context, the observers and the keeper get all that the function prints.
+    """Return (context, keeper). Inside the context, the observers and the keeper get the output of the function.
 
     The keeper stores the printed text for the model. It is None if the tool does not use `capture_output`.
     """
@@ -399,7 +400,7 @@ UNCHECKED = "The call was not run: its edited arguments were not checked."
 
 
 class Permit(NamedTuple):
-    """The permission to run one tool call. `bound` has the arguments that are permitted; `decision` is the reason."""
+    """The permission to run one tool call. `bound` has the permitted arguments."""
 
     bound: BoundCall
     decision: Decision | None = None

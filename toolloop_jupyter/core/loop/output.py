@@ -105,7 +105,7 @@ class Output:
                 return self._validate(candidate)
             except ValidationError as error:
                 problems.append(_explain(error))
-        try:  # an answer that is no JSON may fit, too: a text, a date, one of several words
+        try:  # an answer that is not JSON may be valid, too: a text, a date, one of several words
             return self._validate(cleaned)
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
@@ -163,13 +163,14 @@ def _find_candidates(text: str) -> Iterator[object]:
 
 
 def _look_inside(value: object) -> Iterator[object]:
-    """Yield `value` and the value inside it. There is a value inside if `value` looks like a tool call, like {"value": …} (see
-    `response_format`), or like {"Review": {…}}. If `value` is a text with JSON, yield the JSON value first.
+    """Yield `value` and the value inside it. There is a value inside if `value` looks like a tool call, or has the form
+    {"value": …} (see `response_format`) or {"Review": {…}}. If `value` is a text with JSON, yield the JSON value first.
     """
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
     yield value
-    if not isinstance(value, dict) or len(value) > 4:  # a call has a name, an id, a type, arguments
+    # A tool call has at most four fields: name, id, type, arguments.
+    if not isinstance(value, dict) or len(value) > 4:
         return
     names = [k for k in ("arguments", "parameters", "input", "value", "function") if k in value]
     for name in names or (list(value) if len(value) == 1 else []):
