@@ -298,7 +298,8 @@ class _Writer:
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
     """Return the text of a value in a prompt.
 
-    A str is returned unchanged. The text of any other value is made in the same way as for the result of a tool. Raises ArgumentInvalid if the value's own code raises an error.
+    A str is returned unchanged. The text of any other value is made in the same way as for the result of a tool. Raises
+    ArgumentInvalid if the value's own code raises an error.
     """
     if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)
@@ -360,7 +361,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _explain_size(name: str, size: int) -> str:
-    return f"{name} has {size / 1_000_000:,.1f} MB; a file of a prompt may have {MOST_FILE // 1_000_000} MB"
+    return f"{name} has {size / 1_000_000:,.1f} MB; a file of a prompt may have at most {MOST_FILE // 1_000_000} MB"
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")

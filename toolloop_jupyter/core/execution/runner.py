@@ -210,7 +210,7 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
                 raise outcome.error
             if (took := time.monotonic() - began) > limit + 0.1:
                 raise ToolTimeout(
-                    f"{took_longer}; it blocked the kernel for {took:.1f} s, its result is dropped"
+                    f"{took_longer}; it blocked the kernel for {took:.1f} s, and its result is dropped"
                 )
             return outcome.value
     finally:
