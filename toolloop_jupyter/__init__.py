@@ -88,7 +88,7 @@ _OF_OTHERS = frozenset(
         *("agent_resume", "aagent_resume"),
     ]
 )
-"""Names of LiteLLM's agent API that belong to its other agent runtimes (Claude Code, Codex, …)."""
+"""Names of LiteLLM's agent API that this package lacks. They are for other agent runtimes (Claude Code, Codex, …)."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
@@ -151,7 +151,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _OF_OTHERS:
-        # Not AttributeError: `from … import` would replace its message.
+        # An ImportError, since `from … import` would replace the message of an AttributeError.
         raise ImportError(
             f"{name} belongs to another harness of LiteLLM; this package has the Tool Loop only. Import {name} from "
             "litellm.harness. To keep a conversation here, write session.save(path); to continue it, write "
@@ -172,7 +172,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """`%unload_ext toolloop_jupyter`: remove everything that was registered."""
+    """`%unload_ext toolloop_jupyter`: remove `%%toolloop` and `%toolloop` from this shell."""
     from .notebook import magic
 
     magic.unload_extension(shell)

@@ -1,7 +1,7 @@
-"""LiteLLM's agent API for the Tool Loop: checks the arguments and makes the sessions.
+"""The functions of LiteLLM's agent API for the Tool Loop. They check their arguments and start the sessions.
 
-The names and keywords are those of LiteLLM's agent API (1.110), so existing code only has to change an import. Unlike
-LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be left out.
+The names and keywords are those of LiteLLM's agent API (1.110), so existing code only has to change an import. There are
+two differences from LiteLLM: the sync functions work inside a notebook cell, and `sandbox` may be left out.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class _OfAllRows(TypedDict, total=False):
-    """The keywords of `amap` and `map` for all rows together. `RowsOptions` has fields of the same names."""
+    """Keywords of `amap` and `map` that are about the table, not about one row. `RowsOptions` has the same names."""
 
     concurrency: int
-    """How many rows run at once; with `executor`, how many in each worker."""
+    """How many rows run at the same time. If `executor` is given, this is the number for each worker."""
     store: str | Path | None
     """A file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again."""
     max_cost: float | None
-    """US dollars for all rows together."""
+    """The most US dollars that all rows together may cost."""
     on_error: OnError
-    """"stop": no further row begins after a row that failed."""
+    """"stop": after a row has failed, no other row begins. "continue": the other rows run."""
     executor: object
     """A `concurrent.futures.Executor` whose workers run the rows."""
     variables: Mapping[str, object] | None
-    """Name -> value, for names in the prompt that are no column."""
+    """Name -> value. If a name in the prompt is not a column, its value is taken from here."""
 
 
 class RowsKeywords(_OfAllRows, Keywords, total=False):
@@ -73,13 +73,13 @@ class RowsKeywords(_OfAllRows, Keywords, total=False):
 
 
 def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, object] = DEFAULTS) -> F:
-    """Add the shared keywords, with their defaults, to the function's signature, which `help` and Tab show."""
+    """Add the keywords of `kinds` and their defaults to the function's signature. `help` and Tab show this signature."""
     shared = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=defaults.get(name),
-            annotation=getattr(kind, "__forward_arg__", kind),  # as it is written
+            annotation=getattr(kind, "__forward_arg__", kind),  # as written in the source code
         )
         for name, kind in kinds.__annotations__.items()
     ]
@@ -99,7 +99,7 @@ _AWAIT_SESSION = "write `async with aagent_session(…)`"
 
 
 class _Notebook(Host):
-    """Connects runs with this process, a kernel or a terminal: with its event loop, its cells and its user."""
+    """Connects runs with the kernel or terminal of this process: with its event loop, its cells and its user."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
@@ -110,7 +110,8 @@ class _Notebook(Host):
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         if kernel.get_shell() is None:
             return nullcontext()
-        return kernel.running_in_cell(may_be_cleared=not may_ask)  # a person's decisions stay in the cell
+        # The decisions of a person must stay in the output of the cell.
+        return kernel.running_in_cell(may_be_cleared=not may_ask)
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
         if kernel.get_shell() is not None:
@@ -156,7 +157,7 @@ class _Notebook(Host):
 
 
 NOTEBOOK = _Notebook()
-"""The `Host` of all runs of this process."""
+"""The `Host` of every run in this process."""
 
 
 class _RowsInNotebook(RowsPresenter):
@@ -170,7 +171,7 @@ class _RowsInNotebook(RowsPresenter):
 
 
 ROWS_PRESENTER = _RowsInNotebook()
-"""Shows each `Rows` of this process."""
+"""Shows every `Rows` that is made in this process."""
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
@@ -180,7 +181,8 @@ def _config(harness: object, keywords: Keywords) -> Config:
     try:
         require_tool_loop(harness)
         config = build_config(**keywords)
-        # The caller's frame stays for the whole run, and `%xmode Verbose` shows its arguments: no key must be among them.
+        # The caller's frame exists until the run ends. `%xmode Verbose` shows the arguments of the frame in a traceback, so
+        # API keys are removed from these arguments.
         keywords.clear()  # type: ignore[attr-defined]  # each call has a dict of its own
     except (ValueError, TypeError) as error:
         if isinstance(error, HarnessError):
@@ -193,7 +195,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
 
 
 class _Collected(Protocol[T_co]):
-    """A turn or a rows run; `collect` runs it to its end."""
+    """A turn, or the run of a table's rows. `collect` runs it to its end."""
 
     @property
     def model(self) -> str: ...
@@ -234,7 +236,7 @@ def agent(
 ) -> Result | EventStream:
     """Run one prompt and return its Result; with `stream=True`, return an iterator over its events. Works in a notebook cell.
 
-    Raises what `aagent` raises.
+    Raises the errors of `aagent`.
     """
     turn = _begin_turn(harness, prompt, keywords, streamed=stream)
     if stream:
@@ -247,10 +249,10 @@ def agent(
 def aagent_session(
     harness: object, *, history: Sequence[Mapping[str, object]] = (), **keywords: Unpack[Keywords]
 ) -> AsyncSession:
-    """A conversation of many turns: `async with aagent_session(...) as s: await s.arun("…")`.
+    """Begin a conversation of many turns: `async with aagent_session(...) as s: await s.arun("…")`.
 
-    `history`: the messages of an earlier conversation, in OpenAI format, which the session continues. LiteLLM has no such
-    keyword. Raises HistoryInvalid, which says what is wrong with the messages.
+    `history` has the messages of an earlier conversation in OpenAI format. The session continues this conversation.
+    LiteLLM does not have the keyword `history`. Raises HistoryInvalid if the messages are not valid; the error says why.
     """
     return AsyncSession(_config(harness, keywords), history)
 
@@ -259,7 +261,7 @@ def aagent_session(
 def agent_session(
     harness: object, *, history: Sequence[Mapping[str, object]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
-    """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
+    """Begin a conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
     return Session(aagent_session(harness, history=history, **keywords))
 
 
@@ -268,20 +270,21 @@ def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Corouti
     """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
 
     Args:
-        prompt: a text. `{{name}}` stands for a column, or, if there is no such column, for one of `variables`. In a table of
-            texts, `{{row}}` stands for the text.
+        prompt: a text. `{{name}}` stands for a column. If the table has no column of this name, it stands for one of
+            `variables`. If each row is a text, `{{row}}` stands for this text.
         rows: a pandas or polars DataFrame, or an iterable of dicts or texts. Each row is read when it is needed.
-        concurrency: how many rows run at once; with `executor`, how many in each worker.
+        concurrency: how many rows run at the same time. If `executor` is given, this is the number for each worker.
         store: a file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again.
-        max_cost: US dollars for all rows together. `timeout`, `max_turns` and the limits in `options` are for one row.
-        on_error: "stop" begins no further row after a row that failed; "continue" goes on.
+        max_cost: the most US dollars that all rows together may cost. `timeout`, `max_turns` and the limits in `options`
+            are for one row.
+        on_error: "stop": after a row has failed, no other row begins. "continue": the other rows run.
         executor: a `concurrent.futures.Executor` whose workers run the rows: a process pool, loky, Dask's
             `Client.get_executor()`.
-        variables: name -> value, for names in the prompt that are no column.
+        variables: name -> value. If a name in the prompt is not a column, its value is taken from here.
         model: as for `aagent`, or a function that takes the row (column -> cell) and returns a ScriptedModel.
 
-    Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Before anything is sent, raises what `aagent`
-    raises, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
+    Returns a `Rows`. If a row fails, no error is raised; the row is in `rows.failed`. Before anything is sent, raises the
+    errors of `aagent`, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
     run = _make_rows_run(prompt, rows, keywords)
     return Pending(_collect(run), "amap(…)")
@@ -313,15 +316,16 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
-    """Read the messages that `session.save(path)` has written. `agent_session(…, history=load(path))` continues with them.
+    """Read the messages that `session.save(path)` wrote. `agent_session(…, history=load(path))` continues the conversation.
 
-    The file may also hold a bare list of OpenAI messages. `repair` makes an invalid conversation valid, changing as little
-    as possible. Raises HistoryInvalid if the file holds no conversation, or one that no provider would accept.
+    The file may also contain a bare list of OpenAI messages. If `repair` is True, an invalid conversation is made valid with
+    as few changes as possible. Raises HistoryInvalid if the file contains no conversation, or if no provider would accept
+    the conversation.
     """
     return conversation.load_messages(path, repaired=repair)
 
 
 def agent_capabilities(harness: object) -> Capabilities:
-    """The capabilities of the Tool Loop (permission modes, structured output, …)."""
+    """Return the capabilities of the Tool Loop (permission modes, structured output, …)."""
     require_tool_loop(harness)
     return Capabilities()

@@ -1,1 +1,1 @@
-"""The loop itself. Knows no notebook: nothing here imports IPython, ipywidgets, ipykernel or traitlets."""
+"""The loop itself. It runs without a notebook: no module here imports IPython, ipywidgets, ipykernel or traitlets."""

@@ -145,8 +145,8 @@ RAISED = [
     (Mute, "Mute: <without a text: SystemExit>"),
     (lambda: OddNotes("n"), "OddNotes: n"),
     (lambda: NoNotes("n"), "NoNotes: n"),
-    (Liar, "MaskedError: an error of the class Liar, which says that it is another one"),
-    (Claims, "MaskedError: an error of the class Claims, which says that it is another one"),
+    (Liar, "MaskedError: an error of the class Liar, which claims to be of another class"),
+    (Claims, "MaskedError: an error of the class Claims, which claims to be of another class"),
 ]
 # Of a task that a tool has made itself, asyncio lets SystemExit out of the loop, and forgets what a cancelled one raised.
 NOT_IN_A_TASK = [

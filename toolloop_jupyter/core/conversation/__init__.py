@@ -1,4 +1,4 @@
-"""The messages of a conversation, which are valid at every await; their files; and the prompt that begins a turn."""
+"""The messages of a conversation, the files that store them, and the prompt that begins a turn."""
 
 from .history import History, add_pictures, find_picture_place
 from .prompt import NameCode, Named, Prompt, Template, join_text, leave_out_parts, read_prompt, tell_text

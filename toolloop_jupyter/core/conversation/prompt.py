@@ -33,7 +33,7 @@ Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
 """A kind of content that not every model takes."""
 NameCode: TypeAlias = Callable[[str], str]
-"""Replaces file names of cells in a traceback by the names that a person knows."""
+"""Takes a traceback, and returns it with the names of cells in place of the file names that the kernel gives to cells."""
 
 MOST_FILE = 20_000_000
 """The most bytes that one file may have."""
@@ -44,13 +44,13 @@ _PARTS: Mapping[str, Part] = {
     "file": {"file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,…"}},
     "input_audio": {"input_audio": {"data": "…", "format": "wav"}},
 }
-"""Type of a message's part -> an example of its other fields."""
+"""Type of a content part -> an example of the other fields of such a part."""
 _EMPTY = "the prompt is empty: say what the model should do"
 
 
 @dataclass(frozen=True)
 class Named:
-    """A value with the name that a person has typed for it."""
+    """A value, and the name that a person has typed for this value."""
 
     name: str
     value: object
@@ -58,19 +58,19 @@ class Named:
 
 @dataclass(frozen=True)
 class Template:
-    """A text with values in it."""
+    """A text that contains values."""
 
     pieces: tuple[str | Named, ...]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt in the form that is sent."""
+    """A prompt that is ready to be sent."""
 
     content: str | list[Part]
     """The content of the user message."""
     text: str
-    """The prompt as text, for people. A picture or a file is shown as its name in brackets."""
+    """The prompt as text, for people. The name of a picture or file stands in brackets."""
     attached: tuple[Attachment, ...] = ()
     """The pictures, files and sounds of the prompt, for the transcript."""
     filled: tuple[str, ...] = ()
@@ -78,27 +78,28 @@ class Prompt:
 
     @property
     def needs(self) -> list[Need]:
-        """The kinds of content in this prompt, beside text. The model must take each of them."""
+        """The kinds of content in this prompt other than text. The model must accept each kind."""
         return [] if isinstance(self.content, str) else list_needs(self.content)
 
 
 def list_needs(content: object) -> list[Need]:
-    """List the kinds of content in a message, beside text; each once. The model must take each of them."""
+    """Return the kinds of content in a message other than text, each kind once. The model must accept each kind."""
     parts = content if isinstance(content, list) else []
     return list(dict.fromkeys(_NEEDS[kind] for kind in map(_get_kind, parts) if kind in _NEEDS))
 
 
 def _get_kind(part: Mapping[str, object]) -> str:
-    """Return the type of a message's part; "" if it is no text, as it may be in a part that a person wrote."""
+    """Return the `type` of a content part. Return "" if `type` is not a str: a person may have written the part by hand."""
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""
 
 
 def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Prompt:
-    """Make a Prompt of a text, or of a list of texts, pictures, paths, parts of a message and other values.
+    """Make a Prompt from a text, or from a list of texts, pictures, paths, content parts and other values.
 
-    Figures are drawn and files are read here, so a later change of them has no effect. Raises ArgumentInvalid for an empty prompt,
-    for a file that is missing, too large or of an unknown kind, and for a value that cannot be written as text.
+    Figures are drawn and files are read here. If a figure or a file changes later, the Prompt stays the same. Raises
+    ArgumentInvalid for an empty prompt, for a file that is missing, too large or of an unknown kind, and for a value that
+    cannot be written as text.
     """
     if isinstance(given, Prompt):
         return given
@@ -137,15 +138,15 @@ class _Writer:
     name_code: NameCode
     parts: list[Part] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """The text of each finished item."""
+    """The text of each finished item. The items are joined to `Prompt.text`."""
     attached: list[Attachment] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
-    """Pieces of the text that becomes the next part."""
+    """Pieces of text. They are joined to one text, which becomes the next part."""
     _words: list[str] = field(default_factory=list)
 
     def add(self, item: object) -> None:
-        """Write one item of a prompt that is a list."""
+        """Write one item of the prompt."""
         given: Any = item
         if type(item) is Template:  # `isinstance` would ask `__class__`, which may raise
             for piece in given.pieces:
@@ -175,7 +176,7 @@ class _Writer:
         self._words.append(text)
 
     def _add_named_text(self, name: str, text: str) -> None:
-        """Write a text that is an item of its own. If it has a name, it stands between two lines with the name."""
+        """Write a text. If `name` is not "", write one line with the name before the text and one line after the text."""
         self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name else text)
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
@@ -191,7 +192,7 @@ class _Writer:
         self._words.append(f"[{name}]")
 
     def _fill_in(self, named: Named) -> None:
-        """Write a value inside a text."""
+        """Write a value that stands inside a text, at `{{name}}`."""
         if not self._draw(named.value, named.name):
             text = tell_text(named, self.name_code)
             self._add_text(text)
@@ -199,7 +200,7 @@ class _Writer:
             self._draw_parts(named.value, named.name)
 
     def _attach(self, value: Any, name: str) -> None:
-        """Write a value that is an item of its own."""
+        """Write a value that is a whole item of the prompt."""
         kind = type(value)  # `isinstance` would ask `__class__`, which may raise
         if issubclass(kind, str):
             self._add_text(value)
@@ -214,7 +215,10 @@ class _Writer:
             self._draw_parts(value, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """Write the value if it is a picture, and return whether it was. Raises ArgumentInvalid if it cannot be drawn."""
+        """If the value can be drawn as a picture, write this picture and return True; else return False.
+
+        Raises ArgumentInvalid if the value is a picture that can neither be drawn nor be written as text.
+        """
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:
             return False
@@ -226,14 +230,16 @@ class _Writer:
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
             )
-        elif find_figure(value) is not None or tell(value).text.startswith("<"):  # only the name of its type
+        elif find_figure(value) is not None or tell(value).text.startswith(
+            "<"
+        ):  # the text only names its type
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} cannot be drawn as a picture (an address is never fetched)"
             )
         return bool(data)
 
     def _draw_parts(self, value: object, name: str) -> None:
-        """Write the pictures inside a list or dict. They come after its text."""
+        """If the value is a list or a dict, write the pictures that are in the value."""
         if issubclass(type(value), (list, tuple, dict)):
             found = attempt_call(find_pictures, value)  # code of the parts may fail
             for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
@@ -246,7 +252,7 @@ class _Writer:
         self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
 
     def _add_file(self, data: bytes, name: str) -> None:
-        """Write a file as a picture, a PDF, a sound or a text. Its content decides which, not its name."""
+        """Write a file as a picture, a PDF, a sound or a text. The kind is found from the file's content, not from its name."""
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
@@ -269,7 +275,7 @@ class _Writer:
             )
 
     def _add_given(self, part: Part, name: str) -> None:
-        """Write, unchanged, a part of a message that a person wrote."""
+        """Write a content part that a person wrote. The part is not changed."""
         if part["type"] == "text":
             self._add_text(part["text"])
             if len(part) > 2 and part["text"].strip():  # fields that the person added (cache_control)
@@ -290,9 +296,10 @@ class _Writer:
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
-    """Return the text of a value in a prompt. A text stays unchanged; any other value gets the text of a tool's result.
+    """Return the text of a value in a prompt.
 
-    Raises ArgumentInvalid if the value's own code raises an error.
+    A str is returned unchanged. The text of any other value is made in the same way as for the result of a tool. Raises
+    ArgumentInvalid if the value's own code raises an error.
     """
     if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)
@@ -311,12 +318,15 @@ def _name(name: str, what: str) -> str:
 
 
 def _make_plain(name: str) -> str:
-    """Return a file's name in one line, without the control characters and halves of surrogate pairs that it may have."""
+    """Return a file's name as one line of plain text. Control characters are removed; half of a surrogate pair becomes "�"."""
     return " ".join(plain(name).split())
 
 
 def _read_part(given: Mapping[str, object]) -> Part:
-    """Copy a part that a person wrote. Raises ArgumentInvalid if it is no JSON data or lacks what its type needs."""
+    """Return a copy of a content part that a person wrote.
+
+    Raises ArgumentInvalid if the part is not JSON data, or if a field is missing that a part of this type needs.
+    """
     kind = _get_kind(given)
     written = attempt_call(lambda: json.dumps(given, allow_nan=False))
     part = json.loads(written) if isinstance(written, str) and not is_deeper(given) else {}
@@ -351,22 +361,22 @@ def _read_file(path: Path) -> bytes:
 
 
 def _explain_size(name: str, size: int) -> str:
-    return f"{name} has {size / 1_000_000:,.1f} MB; a file of a prompt may have {MOST_FILE // 1_000_000} MB"
+    return f"{name} has {size / 1_000_000:,.1f} MB; a file of a prompt may have at most {MOST_FILE // 1_000_000} MB"
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Control characters that a text file does not have. Escape is not among them: a terminal's colours begin with it."""
+"""Control characters that a text file does not have. Escape is allowed: the codes for colours in a terminal begin with it."""
 
 
 def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text", ""]:
-    """Return the kind of a file, by its first bytes; "text" for UTF-8, "" for an unknown kind."""
+    """Return the kind of a file with the content `data`. Return "text" for UTF-8 text, "" for an unknown kind."""
     if detect_format(data):
         return "picture"
     if data[:1024].lstrip()[:5] == b"%PDF-":
         return "pdf"
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
-    # A frame of MPEG's layer III begins with eleven bits that are set; two bits later they are 01.
+    # An MP3 frame begins with eleven bits that are 1 and two bits for the version. The next two bits are 01: layer III.
     if data[:3] == b"ID3" or (data[:1] == b"\xff" and data[1:2] and data[1] & 0xE6 == 0xE2):
         return "mp3"
     text = attempt_call(data.decode, "utf-8-sig")
@@ -377,7 +387,10 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content with `line` for each part that is no text. "{}" in it becomes "picture", "file" or "sound"."""
+    """Return a message's content in which the text `line` replaces each picture, file and sound.
+
+    "{}" in `line` becomes "picture", "file" or "sound".
+    """
     if not isinstance(content, list) or not list_needs(content):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}
@@ -388,7 +401,7 @@ def leave_out_parts(content: object, line: str) -> object:
 
 
 def join_text(content: object) -> str:
-    """Return the text of a message's content; the texts of a list of parts are joined."""
+    """Return the text of a message's content. If the content is a list of parts, the texts of the parts are joined."""
     if isinstance(content, str):
         return content
     parts: Iterable[object] = content if isinstance(content, Sequence) else ()

@@ -1,4 +1,4 @@
-"""Write a conversation to a file, read it, and repair a conversation that comes from elsewhere."""
+"""Write a conversation to a file, read such a file, and repair a conversation that another program wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation to `path` as readable JSON, without API keys. The file is written whole or not at all.
 
-    `turns` has what a notebook keeps of each turn. Raises OSError with the reason.
+    `turns` has one item for each turn of a notebook: the index of its first message, and an id of its cell. Raises OSError
+    if the file cannot be written.
     """
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
@@ -29,9 +30,10 @@ def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[obje
 
 
 def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
-    """Read a conversation that `dump` wrote, or a bare list of OpenAI messages. With `repaired`, `repair` makes it valid.
+    """Read a conversation that `dump` wrote, or a bare list of OpenAI messages.
 
-    Raises HistoryInvalid if the file is neither, or if no provider would take the conversation.
+    If `repaired` is True, the conversation is repaired (see `repair`). Raises HistoryInvalid if the file contains no list of
+    messages, or if no provider would accept the messages.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -50,15 +52,16 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
 
 
 def repair(messages: Iterable[ReadMessage]) -> list[Message]:
-    """Return a valid copy of a conversation from outside, with as few changes as possible.
+    """Return a valid copy of a conversation that another program wrote. As little as possible is changed.
 
-    A tool call without a result gets one that says so. Results are put in the order of their calls; a result without a call
-    is dropped. Arguments become a JSON object as text; {} if no JSON object can be read from them. A call whose id is
-    missing or used already gets a new id, and so does its result. Empty messages and text blocks, messages with unknown
-    roles and OpenAI's old `function_call` are removed. Half of a surrogate pair becomes "�".
+    If a tool call has no result, a result is added which says that the call did not run. The results are put in the order
+    of their calls. A result without a call is dropped. The arguments of a call become a text with a JSON object, or {} if
+    they contain no JSON object. If the id of a call is missing or already used, the call and its result get a new id. Empty
+    messages, empty text blocks, messages with unknown roles and OpenAI's old `function_call` are removed. Half of a
+    surrogate pair becomes "�".
     Raises HistoryInvalid for messages that are nested too deep.
     """
-    entries: Iterable[object] = list(messages)  # they come from outside and may hold anything
+    entries: Iterable[object] = list(messages)  # the messages come from outside and may contain anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
     given = [
@@ -94,14 +97,14 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
 
 
 def _make_content(content: object) -> object:
-    """Return `content` in a form that providers take: a text or a list of parts. Other JSON data becomes text."""
+    """Return `content` in a form that providers accept: a text or a list of parts. Other JSON data becomes text."""
     if isinstance(content, str | list):
         return content
     return "" if content is None else json.dumps(content, ensure_ascii=False, default=repr)
 
 
 def _repair_parts(message: Message) -> None:
-    """Make each part of the message's content an object, and remove the empty parts. Changes `message` itself."""
+    """Turn each part of the message's content into a dict, and remove empty text parts. Changes `message` itself."""
     content = message.get("content")
     if isinstance(content, list) and content:
         parts = [part if isinstance(part, Mapping) else _make_part(part) for part in content]
@@ -114,7 +117,10 @@ def _make_part(part: object) -> Message:
 
 
 def _repair_calls(message: Message) -> list[Message]:
-    """Keep the tool calls that have a name, with JSON objects as arguments. Returns them; their ids may still be missing."""
+    """Remove the tool calls that have no name, and turn the arguments of the others into JSON objects.
+
+    Changes `message` itself. Returns the remaining tool calls. The id of a call may still be missing.
+    """
     message.pop("function_call", None)
     sent = message.pop("tool_calls", None)
     given = [call for call in sent if _has_name(call)] if isinstance(sent, list | tuple) else []
@@ -135,19 +141,23 @@ def _repair_calls(message: Message) -> list[Message]:
 
 
 def _has_name(call: object) -> bool:
-    """Return whether `call` is a tool call that names its function."""
+    """Return True if `call` is a tool call with the name of a function."""
     function = call.get("function") if isinstance(call, Mapping) else None
     return isinstance(function, Mapping) and bool(function.get("name"))
 
 
 def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMessage]:
-    """List the tool messages between assistant message `number` and the next assistant message."""
+    """Return the tool messages between assistant message `number` and the next assistant message."""
     behind = takewhile(lambda message: message.get("role") != "assistant", messages[number + 1 :])
     return [message for message in behind if message.get("role") == "tool"]
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """Remove from `answers` the first one with the id of `call`, else the first without an id, and return its content."""
+    """Find the tool message that answers `call`. Remove the message from `answers`, and return its content.
+
+    The message is the first one with the id of `call`. If no message has this id, it is the first one without an id. If
+    there is no message without an id, return NOT_RUN.
+    """
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""The data that the subpackages exchange: events, approvals, results, requests. And the observers of a run."""
+"""The data that the subpackages exchange (events, approvals, results, requests), and the observers of a run."""
 
 from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (

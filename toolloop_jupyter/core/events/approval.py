@@ -1,7 +1,8 @@
-"""A request to run a tool, and the decision about it. Also `freeze`: JSON data that nobody can change.
+"""Define `Approval` (a request to run a tool), `Decision` (the answer), and `freeze` (it protects data from changes).
 
-Names, fields and meanings are those of `litellm.harness` 1.110. Fields after the comment "ours" are additions with
-defaults. So code that was written for LiteLLM's events can read these, and our `show()` can read LiteLLM's.
+The names, fields and meanings are those of `litellm.harness` 1.110. The fields after the comment "ours" are our additions,
+and each of them has a default. So code that was written for LiteLLM's events can read our events, and our `show()` can
+read LiteLLM's events.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from ..text import hide
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
 ]
-"""Who decided. "code" means that code in this kernel pressed the button of a card, not a person in the browser."""
+"""Who decided. "code" means that code in this kernel, and no person in the browser, pressed the button of a card."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 _LONGEST_REPR = 500
-"""The most characters that are kept of a reason that is not a text."""
+"""If a reason is not a text, at most this many characters of its `repr` are kept."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision about one tool call: what was decided, by whom and when."""
+    """A decision about one tool call. It says what was decided, who decided, and when."""
 
     allowed: bool
     reason: str = ""
@@ -55,18 +56,19 @@ class Approval:
     tool: str
     input: Mapping[str, object]
     _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
-    """A future for each `wait()` that still waits, on its own event loop. An Approval can be made where no loop runs."""
+    """One future for each `wait()`. The future belongs to the event loop on which `wait()` runs. An Approval itself needs no
+    event loop."""
     # ours
     call_id: str = ""
     description: str = ""
     source: str = field(default="", compare=False, repr=False)
-    """The function's source code, or "" where there is none."""
+    """The function's source code; "" if the source code is not known."""
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
     question: str = ""
-    """The question, if it is not whether a tool may run; `input` is then a form to fill in and send. Else ""."""
+    """A question of a server. The person answers with the form in `input`. "" if the request asks whether a tool may run."""
     origin: str = ""
-    """Where a tool outside of this notebook runs, and what its server claims about it; "" for a tool of this notebook."""
+    """Where a server's tool runs, and what the server claims about this tool; "" for a tool of this notebook."""
     why: str = ""
     """The reason why somebody is asked, such as "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(
@@ -75,12 +77,13 @@ class Approval:
     """Validates edited arguments in the same way as a model's arguments. Returns the call that will run; its `.json` has
     the arguments. Raises ValueError with the message that a model would get."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
-    """The scopes that a person may choose. "session" is among them only if the conversation can be continued. If the
-    function can change unnoticed, "call" is the only one."""
+    """The scopes that a person may choose. "session" is offered only if the conversation can be continued. If a change of the
+    function cannot be detected, only "call" is offered."""
     editable: bool = field(default=True, compare=False, repr=False)
-    """True if the tool can get edited arguments; False for a request of LiteLLM's own stream."""
+    """True if a person may edit the arguments. False for a request that comes from LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
-    """The number of the tool call in its turn, from 1; 0 if it has none. A question has the number of its call."""
+    """The number of the tool call in its turn; the first call is 1. 0 if the number is not known. A question of a server has the
+    number of the call in which the server asks."""
     _state: dict[str, Any] = field(
         default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
     )
@@ -98,8 +101,8 @@ class Approval:
     ) -> None:
         """Let the call run as shown, or with edited `arguments`. A scope that is not in `scopes` counts as "call".
 
-        Raises ValueError, and decides nothing, if the arguments do not validate, or `scope` or `by` is not a known word.
-        May be called from any thread.
+        Raises ValueError if `arguments` do not validate or may not be edited, or if `scope` or `by` is not a known word. In
+        this case, nothing is decided. May be called from any thread.
         """
         call, edited = None, None
         _check_choice("scope", scope, get_args(Scope))
@@ -110,10 +113,10 @@ class Approval:
             try:
                 call = self.check(given)
             except ValueError as error:
-                # The message is made for the model and repeats the arguments; a person reads it here, so keys are hidden.
+                # The message was made for the model and repeats the arguments. Here a person reads the message: hide API keys.
                 raise ValueError(hide(str(error))) from None
             made = getattr(call, "json", None)
-            if made is self.input:  # the edit means the same arguments
+            if made is self.input:  # the edited arguments mean the same as the original arguments
                 call = None
             else:
                 edited = freeze(made if isinstance(made, dict) else given)
@@ -130,17 +133,17 @@ class Approval:
 
     @property
     def decision(self) -> Decision | None:
-        """The decision, or None while nobody has decided."""
+        """The decision; None if nobody has decided yet."""
         decided: Decision | None = self._state.get("decision")
         return decided
 
     @property
     def edited_call(self) -> object:
-        """The call that will run with the edited arguments, as `check` returned it; None if nobody edited them."""
+        """What `check` returned for the edited arguments: the call that will run. None if nobody edited the arguments."""
         return self._state.get("call")
 
     async def wait(self) -> tuple[bool, str]:
-        """Wait for the decision; returns (allowed, reason)."""
+        """Wait for the decision. Returns (allowed, reason)."""
         future: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
         with self._state["lock"]:
             self._waiting.append(future)
@@ -152,10 +155,10 @@ class Approval:
     def _decide(self, decision: Decision, call: object = None) -> None:
         with self._state["lock"]:
             if "decision" in self._state:
-                return  # a second click, a late click, a click after Stop
+                return  # only the first decision counts; later clicks have no effect
             self._state.update(decision=decision, call=call)
             waiting = list(self._waiting)
-        # A click may come on the thread of a kernel subshell (ipykernel 7), so the loop has to be woken.
+        # A click may come on another thread (a kernel subshell of ipykernel 7), so each waiting loop must be woken.
         for future in waiting:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
                 future.get_loop().call_soon_threadsafe(_wake, future, decision)
@@ -168,7 +171,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _read_reason(reason: object) -> str:
-    """Return the reason as an exact `str`. The caller of `deny()` may pass an exception, a number or any other object."""
+    """Return the reason as a `str`. The caller of `deny()` may pass an exception, a number or any other object."""
     if reason is None:
         return ""
     return str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)
@@ -181,8 +184,9 @@ def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
 
 # --- JSON data that nobody can change: the call runs with the arguments that the person saw, and they are recorded. ---
 #
-# For code that only reads, such data are dicts and lists (`json.dumps`, `==`, `isinstance`). A change raises TypeError, whose
-# message says how to run the call with other arguments. `copy.deepcopy`, pickle and `thaw` give data that can be changed.
+# Code that only reads can use the data like other dicts and lists (`json.dumps`, `==`, `isinstance`). An attempt to change the
+# data raises TypeError. Its message says how to run the call with other arguments. `copy.deepcopy`, pickle and `thaw` return
+# data that can be changed.
 
 _ADVICE = (
     "a person was shown these arguments and the call runs with them, so they cannot be changed; to run it with others, write "
@@ -210,7 +214,10 @@ class _FixedList(list[Any]):
 
 
 def freeze(value: Any) -> Any:
-    """Return a copy of JSON data whose dicts and lists refuse changes, at every depth; `value` itself if it is such a copy."""
+    """Return a copy of JSON data in which no dict and no list can be changed, at any depth.
+
+    If `value` is already such a copy, `value` itself is returned.
+    """
     if isinstance(value, (_FixedDict, _FixedList)):
         return value
     if isinstance(value, dict):
@@ -221,7 +228,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return a copy of JSON data, frozen or not, that can be changed."""
+    """Return a copy of JSON data. The copy can be changed, also if `value` is frozen."""
     if isinstance(value, dict):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -230,6 +237,6 @@ def thaw(value: Any) -> Any:
 
 
 def is_same_json(one: object, other: object) -> bool:
-    """Return whether two values are the same JSON. Python's `==` does not tell 1, 1.0 and True apart."""
+    """Return True if two values are the same JSON. Python's `==` is not used, because 1, 1.0 and True are equal in Python."""
     first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
     return first == second

@@ -1,27 +1,28 @@
-"""The errors of this package, each with one clear line that says what to type next.
+"""The errors of this package. The message of each error is one clear line that says what to type next.
 
-    HarnessError                    the base class of all others; the name is LiteLLM's
-    ├── CapabilityUnsupported       the Tool Loop does not have what was asked for (skills, resume, …)
-    ├── OptionsMismatch             the options of another of LiteLLM's harnesses
-    ├── OutputInvalid               the final answer does not fit output=; has .raw and .result
-    ├── SessionClosed               a turn on a closed session
+    HarnessError                    the base class of all other errors; LiteLLM uses the same name
+    ├── CapabilityUnsupported       the Tool Loop does not have a feature that was asked for (skills, resume, …)
+    ├── OptionsMismatch             the options belong to another harness of LiteLLM
+    ├── OutputInvalid               the final answer does not fit output=; the error has .raw and .result
+    ├── SessionClosed               a turn was started on a closed session
     ├── SandboxError                the sandbox folder cannot be read
-    ├── HarnessInstallFailed, StateIncompatible    of LiteLLM's other harnesses; never raised here
-    ├── ArgumentInvalid             (also ValueError) an impossible value for an argument of agent() or a like function
-    ├── ArgumentTypeInvalid         (also TypeError) a value of the wrong type for such an argument
-    ├── HistoryInvalid              (also ValueError) messages that no provider would accept; has .problems
-    ├── ToolDefinitionError         (also ValueError) functions that cannot be tools; all problems at once
-    ├── ToolFailed                  raised by a tool's own code; the model gets its text unchanged
+    ├── HarnessInstallFailed        only LiteLLM's other harnesses raise this error
+    ├── StateIncompatible           only LiteLLM's other harnesses raise this error
+    ├── ArgumentInvalid             (a ValueError) an argument of agent() or another public function has a wrong value
+    ├── ArgumentTypeInvalid         (a TypeError) an argument of agent() or another public function has a wrong type
+    ├── HistoryInvalid              (a ValueError) no provider would accept the messages; the error has .problems
+    ├── ToolDefinitionError         (a ValueError) some functions cannot be tools; the error has .problems
+    ├── ToolFailed                  a tool's own code raises this error; the model gets the error's text unchanged
     ├── ModelCallFailed             a model call failed after its retries; .advice says what to set
-    ├── RunFailed                   a magic cell whose run ended in runtime_error; has .result
-    └── Mistake                     (also ValueError) a mistake in the line of a magic
+    ├── RunFailed                   the run of a magic cell ended in runtime_error; the error has .result
+    └── Mistake                     (a ValueError) the line of a magic has a mistake
 
-Errors that only one subpackage raises (RecordingError: `teaching`, …) are defined there.
+An error that only one subpackage raises is defined in that subpackage (for example, RecordingError in `teaching`).
 
 A tool's own exception, an unknown tool and arguments that do not validate are not raised to the caller. They become tool
 results (`ToolResult(is_error=True)`), so that the model can react.
 
-The errors down to StateIncompatible have the names of `litellm.harness` 1.110.
+The errors from HarnessError to StateIncompatible have the same names in `litellm.harness` 1.110.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 class HarnessError(Exception):
     """Base class of every error of this package.
 
-    Notebooks show it as one line: IPython (7.34 to 9) calls `_render_traceback_` in the place of a traceback. The cell
-    still counts as failed for nbconvert and papermill. Control sequences and API keys are taken out of the message, since
-    it may quote a provider, a model or what a person typed.
+    A notebook shows the error as one line, because IPython (7.34 to 9) calls `_render_traceback_` instead of writing a
+    traceback. nbconvert and papermill still see that the cell has failed. The message may quote a provider, a model or a
+    person, so terminal sequences and API keys are removed from the message.
     """
 
     def __str__(self) -> str:
@@ -59,33 +60,33 @@ class HarnessError(Exception):
 
 
 class CapabilityUnsupported(HarnessError):
-    """The Tool Loop cannot do what was asked. Raised before anything starts."""
+    """The Tool Loop does not have a feature that was asked for. Raised before anything starts."""
 
 
 class OptionsMismatch(HarnessError):
-    """The options are those of another of LiteLLM's harnesses, not of the Tool Loop."""
+    """The options belong to another harness of LiteLLM, not to the Tool Loop."""
 
 
 class ArgumentInvalid(HarnessError, ValueError):
-    """An argument has an impossible value. Shown as one line: a traceback of `%xmode Verbose` shows every argument."""
+    """An argument has a wrong value. A notebook shows one line, since a traceback in `%xmode Verbose` shows all arguments."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"ValueError: {self}"]
 
 
 class ArgumentTypeInvalid(HarnessError, TypeError):
-    """An argument has the wrong type. Shown as one line, like `ArgumentInvalid`."""
+    """An argument has a wrong type. A notebook shows this error as one line, as it does with `ArgumentInvalid`."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"TypeError: {self}"]
 
 
 class HarnessInstallFailed(HarnessError):
-    """An error of LiteLLM's other harnesses, never raised here. It exists so that code which catches it works here, too."""
+    """Only LiteLLM's other harnesses raise this error. It is defined here for code that imports and catches the error."""
 
 
 class StateIncompatible(HarnessError):
-    """An error of LiteLLM's other harnesses, like `HarnessInstallFailed`; never raised here."""
+    """Only LiteLLM's other harnesses raise this error. It is defined here for code that imports and catches the error."""
 
 
 class SandboxError(HarnessError):
@@ -99,7 +100,7 @@ class SessionClosed(HarnessError):
 class OutputInvalid(HarnessError):
     """The final answer did not validate against `output=`.
 
-    `raw` is the model's last answer as text; `result` is the `Result` of the turn, with the work that was done.
+    `raw` is the model's last answer as text. `result` is the `Result` of the turn, which has all events of the turn.
     """
 
     def __init__(self, message: str, raw: str, result: Result | None = None) -> None:
@@ -109,7 +110,7 @@ class OutputInvalid(HarnessError):
 
 
 class HistoryInvalid(HarnessError, ValueError):
-    """The messages are no valid OpenAI conversation. `problems` has a line for each fault and its place."""
+    """The messages are not a valid OpenAI conversation. `problems` has one line for each fault."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("history is not a valid conversation: " + list_some(problems, 20, "; "))
@@ -117,7 +118,7 @@ class HistoryInvalid(HarnessError, ValueError):
 
 
 class ToolDefinitionError(HarnessError, ValueError):
-    """Some functions cannot be tools as they are. `problems` has a line for each fault, with what to write instead."""
+    """Some functions cannot be used as tools. `problems` has one line for each fault; the line says what to write instead."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(
@@ -127,11 +128,11 @@ class ToolDefinitionError(HarnessError, ValueError):
 
 
 class ToolFailed(HarnessError):
-    """Raised by a tool's own code: the model gets the error's text unchanged, without the name of its class."""
+    """A tool's own code may raise this error. The model then gets only the text of the error, not the name of its class."""
 
 
 class ModelCallFailed(HarnessError):
-    """A model call failed after its retries. `advice` says what to set or try, or is empty."""
+    """A model call failed after its retries. `advice` says what to set or to try; "" if there is no advice."""
 
     def __init__(self, message: str, advice: str = "") -> None:
         stop = "" if not advice or message.endswith((".", "!", "?")) else "."
@@ -140,7 +141,7 @@ class ModelCallFailed(HarnessError):
 
 
 class RunFailed(HarnessError):
-    """The run of a `%%toolloop` cell ended in `runtime_error`. `result` has the work that was done before."""
+    """The run of a `%%toolloop` cell ended in `runtime_error`. `result` has all events before the error."""
 
     def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)
@@ -148,7 +149,7 @@ class RunFailed(HarnessError):
 
 
 class Mistake(HarnessError, ValueError):
-    """The line of a magic has a mistake. The message says what to type instead, and hides all that looks like an API key."""
+    """The line of a magic has a mistake. The message says what to type instead. Texts that look like API keys are hidden."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())
@@ -165,11 +166,11 @@ STOPPED = "the run was stopped"
 OnLimit = Literal["stop", "answer"]
 _NUMBER = (int, float)
 _LIKE: Mapping[object, Any] = {int: numbers.Integral, _NUMBER: (numbers.Real, Decimal)}
-"""Type of a check -> the types that are taken for it: numbers of NumPy and pandas, fractions, decimals."""
+"""`Check.types` -> the types that are also accepted, for example numbers of NumPy and pandas, fractions and decimals."""
 
 
 def make_plain_number(value: Any) -> Any:
-    """Return a number of another class as int or float; any other value unchanged."""
+    """If `value` is a number of another class, such as Decimal, return it as int or float. Return other values unchanged."""
     if isinstance(value, (int, float)) or not isinstance(value, (numbers.Real, Decimal)):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
@@ -181,7 +182,7 @@ class Check:
 
     types: Any = str
     words: str = "text"
-    """The allowed types in words, for the message."""
+    """The allowed types in words. The error message contains these words."""
     least: int | None = None
     above: int | None = None
     unit: str = ""
@@ -189,7 +190,7 @@ class Check:
     or_none: bool = True
 
     def find_fault(self, name: str, value: object) -> ArgumentInvalid | ArgumentTypeInvalid | None:
-        """Return the error to raise for `value`; None if it is allowed."""
+        """Return an error if `value` is not allowed, else None. `name` is the name of the keyword in the error message."""
         if self.choices:
             if is_exactly(value, *self.choices):
                 return None
@@ -229,12 +230,13 @@ CHECKS: Mapping[str, Check] = {
     "on_limit": Check(choices=get_args(OnLimit)),
     "images": Check(choices=get_args(ImageMode)),
 }
-"""Name -> its check, for keywords of the API and fields of `ToolLoopOptions` that take plain values."""
+"""Name of a keyword or of a field of `ToolLoopOptions` -> the check of its value."""
 
 
 def check_values(values: Mapping[str, object]) -> None:
-    """Check the keywords of a run. Raises one error for all faults: ArgumentTypeInvalid if only types are wrong, else
-    ArgumentInvalid.
+    """Check the values of a run's keywords. If some are wrong, raise one error that names all faults.
+
+    The error is ArgumentTypeInvalid if all faults are wrong types, else ArgumentInvalid.
     """
     faults = []
     for name, value in values.items():

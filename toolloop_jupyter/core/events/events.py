@@ -1,4 +1,4 @@
-"""The events of a run (text, tool calls, their results, retries), and a model call's request and reply. All are plain data."""
+"""The events of a run (text, tool calls, tool results, retries), and the request and the reply of a model call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .approval import Decision
 
 @dataclass(frozen=True)
 class Attachment:
-    """A part of the answer or the prompt that is no text, reasoning or tool call (LiteLLM has no such event).
+    """A picture, a sound, a file or another part of the answer or the prompt. LiteLLM has no such event.
 
-    It is data only: nothing is fetched to show it.
+    The event contains all its data: to show a part, nothing is fetched from the web.
     """
 
     kind: str
@@ -22,9 +22,9 @@ class Attachment:
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or "". For a picture of the prompt, that of a small copy, for people."""
+    """A data address (`data:image/png;base64,…`), or "". For a picture of the prompt, this is a small copy of the picture."""
     is_sent: bool = False
-    """True for a part of the prompt. These events come before those for parts of the answer."""
+    """True for a part of the prompt. The events for parts of the prompt come before the events for parts of the answer."""
 
 
 StopReason: TypeAlias = Literal[
@@ -33,25 +33,25 @@ StopReason: TypeAlias = Literal[
 ImageMode: TypeAlias = Literal["auto", "always", "never"]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
-"""done: the function returned. failed: it raised, or took too long. invalid: there is no such tool, or the arguments do not
-fit. refused: the loop did not run the call (the answer was cut off, a limit was reached, or something changed after the
-check). denied: a person or a policy denied the call, or nobody could be asked. cancelled: the turn ended before the call
-ran, or while it ran."""
+"""done: the function returned. failed: the function raised an error or took too long. invalid: there is no such tool, or the
+arguments are not valid. refused: the loop did not run the call, because the answer was cut off, a limit was reached, or the
+function or its arguments had changed after the check. denied: a person or a policy denied the call, or nobody could be
+asked. cancelled: the turn ended before the call, or during the call."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens and model calls of a turn or a session, as the provider reported them."""
+    """The tokens and model calls of a turn or a session. The provider has reported the numbers of tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     calls: int = 0
-    """Model calls, not tool calls."""
+    """The number of model calls. Tool calls are not counted."""
     # ours
     cache_read_tokens: int | None = None
-    """How many of `input_tokens` the provider has read from its cache; None if it does not say."""
+    """How many of `input_tokens` the provider read from its cache; None if the provider does not report this number."""
     cache_write_tokens: int | None = None
-    """How many of `input_tokens` the provider has put into its cache; None if it does not say."""
+    """How many of `input_tokens` the provider wrote to its cache; None if the provider does not report this number."""
 
     @property
     def total_tokens(self) -> int:
@@ -68,36 +68,36 @@ class Usage:
 
 
 def _add_known(one: int | None, other: int | None) -> int | None:
-    """Return the sum of two numbers. An unknown one (None) counts as 0; the sum is None if both are unknown."""
+    """Return the sum of two numbers. None counts as 0, but the sum of None and None is None."""
     return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of the model's text, as it arrives (LiteLLM's loop sends whole messages instead)."""
+    """A piece of the model's text. Each piece is sent when it arrives; LiteLLM's loop sends only whole messages."""
 
     delta: str
 
 
 @dataclass(frozen=True)
 class Reasoning:
-    """A piece of the model's reasoning, as it arrives."""
+    """A piece of the model's reasoning. Each piece is sent when it arrives."""
 
     delta: str
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The model calls a tool. `input` has the arguments before validation, as sent; {} if they were no JSON object."""
+    """The model calls a tool. `input` has the arguments as the model sent them; {} if the model sent no JSON object."""
 
     id: str
     name: str
     """The tool's name in the notebook; if there is no such tool, the name that the model wrote."""
     native_name: str
-    """The tool's name for the model. It differs from `name` if providers do not take `name`."""
+    """The tool's name for the model. If providers do not accept `name` (for example, `größe`), this is another name."""
     input: Mapping[str, object]
     builtin: bool = True
-    """True if one of LiteLLM's other harnesses brings the tool (LiteLLM's default). Always False in the Tool Loop."""
+    """True if the tool is a part of another harness of LiteLLM. Always False in the Tool Loop. LiteLLM's default is True."""
 
 
 @dataclass(frozen=True)
@@ -109,24 +109,24 @@ class ToolResult:
     is_error: bool = False
     # ours
     value: Any = field(default=None, compare=False, repr=False)
-    """The live object that the function returned."""
+    """The object that the function returned, or the exception that it raised. This is the object itself, not a copy."""
     seconds: float = field(default=0.0, compare=False)
     """How long the function ran; 0.0 if it did not run."""
     traceback: str = field(default="", compare=False, repr=False)
-    """For a person: the traceback of the function's exception, shortened to the person's own code."""
+    """The traceback of the function's exception, for a person. Frames of this package and of libraries are left out."""
     full_length: int = field(default=0, compare=False)
-    """The length of the whole text before it was shortened for the model; len(output) if it was not shortened."""
+    """The length of `output` before it was shortened for the model; len(output) if it was not shortened."""
     ran: bool = field(default=False, compare=False)
     """True if the function was started."""
     pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Data addresses of the pictures that the model gets beside `output`. Empty if the model takes no pictures."""
+    """The data addresses of the pictures that the model gets in addition to `output`. Empty if the model takes no pictures."""
     decision: Decision | None = field(default=None, compare=False, repr=False)
-    """The decision about the call. It may be an earlier approval of all calls. None if nothing had to be decided."""
+    """The decision about the call. This may be an earlier decision that allows all calls. None if no decision was needed."""
     status: ToolStatus = field(default="done", compare=False)
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that tells the value or the error; None if that is all of `output`."""
+    """The part of `output` that describes the returned value or the error. None if `output` has no other part."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -134,7 +134,7 @@ class ToolResult:
 
     @property
     def edited(self) -> Mapping[str, object] | None:
-        """The arguments as a person edited them (`output` says so); None if nobody did, or if the call did not run."""
+        """The arguments after a person has edited them. None if nobody has edited the arguments, or if the call did not run."""
         return self.decision.arguments if self.ran and self.decision is not None else None
 
     @property
@@ -145,7 +145,7 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file of the sandbox folder that changed during the turn. `diff` is a unified diff, None for binary files."""
+    """A file of the sandbox folder that changed during the turn. `diff` is a unified diff; None for a binary file."""
 
     path: str
     kind: FileChangeKind
@@ -154,7 +154,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """The conversation was shortened. Only LiteLLM's other harnesses send this event, never its Tool Loop or this package."""
+    """The conversation was shortened. Only LiteLLM's other harnesses send this event; the Tool Loop never sends it."""
 
     tokens_before: int | None = None
     tokens_after: int | None = None
@@ -162,10 +162,10 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Retry:
-    """A model call failed and is tried again, or its answer did not fit `output=` and the model is asked for another one.
+    """A model call failed and is tried again, or an answer did not fit `output=` and the model is asked for a new answer.
 
-    LiteLLM has no such event. `discard` is streamed text that no longer counts. It is mostly "": a new try that repeats the
-    text already shown continues that text.
+    LiteLLM has no such event. `discard` is text that was streamed but is not a part of the answer. Mostly, `discard` is "":
+    if the new try repeats the text that was streamed before, this text remains valid and the new try continues it.
     """
 
     attempt: int
@@ -174,14 +174,17 @@ class Retry:
     wait: float = 0.0
     """Seconds until the next try."""
     of_answer: bool = False
-    """True if the call itself succeeded, but its answer was not accepted (see `error`). The next answer is a new text."""
+    """True if the model call succeeded, but its answer was not accepted (see `error`). The next answer is a new text."""
     model: str = ""
-    """The model that is asked from now on (a `fallback`); "" if the same model is asked again."""
+    """The `fallback` model that is asked from now on; "" if the same model is asked again."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """One model call, tool call or wait for approval, in seconds since the turn began. LiteLLM has no such class."""
+    """One model call, tool call or wait for approval. `start` and `end` are seconds since the turn began.
+
+    LiteLLM has no such class.
+    """
 
     kind: Literal["model", "tool", "approval"]
     name: str
@@ -200,24 +203,24 @@ Emit = Callable[[Text | Reasoning | Attachment | Retry], Awaitable[None]]
 @hide_in_repr
 @dataclass(frozen=True)
 class Request:
-    """One model call, exactly as it goes to `litellm.acompletion`."""
+    """The arguments of one model call, exactly as `litellm.acompletion` gets them."""
 
     model: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] = field(default_factory=list)
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Everything else: stream, response_format, api_base, temperature, …"""
+    """All other arguments that may be shown: stream, response_format, api_base, temperature, …"""
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """api_key and headers. They are sent, but never shown."""
+    """API keys, headers and other arguments that are sent but never shown."""
 
     @property
     def address(self) -> str:
-        """The address of the API that gets the request; "" for the provider's own."""
+        """The address (`api_base`) to which the request is sent; "" if LiteLLM uses the provider's usual address."""
         given = {**self.secrets, **self.options}
         return str(given.get("api_base") or given.get("base_url") or "")
 
     def keywords(self) -> dict[str, object]:
-        """Return the keyword arguments for `acompletion`. Without tools, `tools` and its options are left out."""
+        """Return the keyword arguments for `acompletion`. If there are no tools, all arguments about tools are left out."""
         tools = {"tools": self.tools} if self.tools else {}
         options = self.options
         if not tools:
@@ -231,7 +234,7 @@ class Request:
         }
 
     def shown(self) -> dict[str, Any]:
-        """Return the request as plain data, without API keys and headers: for step mode, dry runs and recordings."""
+        """Return the request as plain data without `secrets`. Step mode, dry runs and recordings show this data."""
         options = {key: _shown_option(value) for key, value in self.options.items()}
         return {
             "model": self.model,
@@ -257,9 +260,9 @@ class Reply:
     finish_reason: str | None
     usage: Usage
     cost: float | None
-    """US dollars; None if neither the provider nor LiteLLM's price list tells the whole cost."""
+    """US dollars. None if the whole cost is known neither from the provider nor from LiteLLM's price list."""
     known_cost: float = 0.0
-    """The known cost of the answer itself, without earlier tries that broke off; 0.0 if it is not known."""
+    """The cost of this answer in US dollars, without the cost of earlier tries that broke off; 0.0 if it is not known."""
     refusal: str = ""
     attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
@@ -268,14 +271,14 @@ class Reply:
 # --- the fields of a delta or a message, which may be an object of LiteLLM's or a plain dict -------------------
 
 Fields: TypeAlias = Mapping[str, Any]
-"""The fields of a delta or a message, by their names."""
+"""The fields of a delta or a message: name -> value."""
 
 
 def read_fields(source: object) -> Fields:
-    """Return the fields of an object of LiteLLM's, of a plain dict or of any other object; {} for a value without fields.
+    """Return the fields of a dict, of a pydantic object of LiteLLM or of another object; {} for a value without fields.
 
-    For a pydantic object, its inner dicts are read. Its `__getattr__` takes about 3 µs for an absent field, and in most
-    deltas most fields are absent.
+    From a pydantic object, the dicts that store its fields are read directly. To call `getattr` would take about 3 µs for
+    each absent field, and in most deltas most fields are absent.
     """
     if type(source) is dict:
         return source
@@ -288,7 +291,7 @@ def read_fields(source: object) -> Fields:
 
 
 def make_plain(value: Any) -> Any:
-    """Turn LiteLLM's pydantic objects inside `value` into plain JSON data."""
+    """Return `value` as plain JSON data. LiteLLM's pydantic objects inside `value` become dicts."""
     if hasattr(value, "model_dump"):
         return value.model_dump(exclude_none=True)
     if isinstance(value, Mapping):
@@ -299,11 +302,11 @@ def make_plain(value: Any) -> Any:
 
 
 _NO_NUMBER = 10**300
-"""Python writes no integer of more than 4,300 digits, and no number of an answer is as large as this."""
+"""Larger numbers in an answer are ignored: Python raises an error when it writes an int of more than 4,300 digits."""
 
 
 def read_count(value: object) -> int:
-    """Return the number of tokens that a server sent; 0 if `value` is no such number."""
+    """Return a number of tokens that a server sent. Return 0 if `value` is not a number, is negative or is too large."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = float(value)
     is_number = isinstance(value, int | float) and 0 <= value < _NO_NUMBER
@@ -316,7 +319,7 @@ def read_list(value: object) -> list[Any]:
 
 
 def read_content(content: object) -> str:
-    """Return the text of a field. A few providers send it as a list of parts, or as a number.
+    """Return the text of a `content` field. A few providers send the text as a list of parts, or as a number.
 
     Returns "" for data of any other type.
     """

@@ -1,4 +1,6 @@
-"""What the loop calls outside of itself: an `Observer` sees its steps; a `Host` is the place where it runs (a notebook)."""
+"""The objects that the loop calls. An `Observer` sees each step of the loop. A `Gate` limits runs that happen at the same time.
+A `Host` connects the loop to the place where it runs, for example to a notebook.
+"""
 
 from __future__ import annotations
 
@@ -19,112 +21,128 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[str, Any], None]
-"""Takes output: ("stdout" or "stderr", a text) or ("display", a MIME bundle). It may be called from any thread."""
+"""Takes a piece of output: ("stdout" or "stderr", a text) or ("display", a MIME bundle). May be called from any thread."""
 RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
-"""Takes a function that makes a coroutine; runs the coroutine to its end from sync code and returns its value."""
+"""Takes a function that returns a coroutine. Runs this coroutine to its end from sync code, and returns its value."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a running tool is."""
+    """The progress of a running tool."""
 
     done: float
-    """In the tool's own units: items, bytes, per cent."""
+    """The work that is done, in a unit that the tool chooses: items, bytes, per cent."""
     total: float | None = None
-    """In the same units; None when the tool does not know."""
+    """All the work, in the same unit; None if the tool does not know how much it is."""
     note: str = ""
 
 
 class Observer:
-    """Its methods are called around the loop's steps; by default they do nothing.
+    """The loop calls the methods of each observer before and after its steps. In this class, the methods do nothing.
 
-    The async methods may let the run wait (step mode does), and may raise `asyncio.CancelledError` to end the run.
+    The run waits until an async method has ended; step mode uses this to pause the run. An async method may raise
+    `asyncio.CancelledError` to end the run.
     """
 
     wants_deltas = False
-    """True if `delta` is to be called. That takes time for each piece of an answer."""
+    """True if the loop must call `delta`. Each call takes some time, and there is one call for each piece of an answer."""
     wants_output = False
-    """True if `output` is to be called. The prints and displays of tools then go to this method only."""
+    """True if the loop must call `output`. What tools print or display is then passed to `output` and not shown elsewhere."""
 
     async def before_model(self, request: Request) -> None:
-        """A model call is about to be made, with exactly this `request`."""
+        """Called before each model call. Exactly this `request` will be sent."""
 
     def delta(self, at: float, delta: Mapping[str, object]) -> None:
-        """A piece of the answer has come. `delta` is plain data; `at` is the monotonic time in seconds."""
+        """Called for each piece of an answer. `delta` is plain data; `at` is the monotonic time in seconds."""
 
     async def after_model(self, reply: Reply) -> None:
-        """The model call has brought a complete `reply`."""
+        """Called after a model call that succeeded. `reply` is complete."""
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """The model call failed after its retries; `error` is the error that the person sees."""
+        """Called after a model call and all its retries have failed. The person sees `error`."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """A tool call with these validated `arguments` (JSON data) is next. Then a person is asked about it, or it runs."""
+        """Called before a person is asked about a tool call, or before the call runs without a question.
+
+        `arguments` are the validated arguments as JSON data.
+        """
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """The function is about to run with these validated `arguments` (JSON data). Approval is already given."""
+        """Called after the tool call was approved and before the function runs.
+
+        `arguments` are the validated arguments as JSON data, with the edits of a person.
+        """
 
     def after_call(self, call: ToolCall, result: ToolResult) -> None:
-        """A tool call has its `result`: what the function returned, or why it did not run."""
+        """Called after each tool call. `result` says what the function returned, or why the function did not run."""
 
     def output(self, call: ToolCall, kind: str, payload: Any) -> None:
-        """The tool has printed a text or displayed a MIME bundle. May come from the tool's thread, and after the call's end."""
+        """Called when a tool has printed a text or displayed a MIME bundle.
+
+        May be called from the tool's thread, and after the call has ended.
+        """
 
     def item(self, call: ToolCall, item: object) -> None:
-        """A generator tool has made one more item. May be called from the tool's thread."""
+        """Called when a tool that is a generator has yielded an item. May be called from the tool's thread."""
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
-        """A tool has reported how far it is. May be called from the tool's thread."""
+        """Called when a tool has reported its progress. May be called from the tool's thread."""
 
 
 class Gate:
-    """Limits that several runs at the same time share: for the pace and cost of their requests, and so that they use a tool
-    or ask the person one after the other. This class sets no limits.
+    """Limits for several runs that happen at the same time.
+
+    The limits are about the pace and the cost of the requests of all runs. They also make sure that only one run at a time
+    calls a certain tool or asks the person. This class sets no limits.
     """
 
     retries: int | None = None
-    """How often a failed model call is tried again if `num_retries` is not given. None leaves that to LiteLLM."""
+    """How many times a failed model call is tried again if `num_retries` is not given. None: LiteLLM decides this."""
 
     def find_limit(self) -> str:
-        """Return why no more model calls may be made; "" if they may."""
+        """Return the reason why no more model calls are allowed; "" if more model calls are allowed."""
         return ""
 
     async def enter(self) -> None:
-        """Wait until a request may be sent. `leave` is called when the request has ended in any way."""
+        """Wait until a request may be sent. The loop calls `leave` after the request, also if the request failed."""
 
     def leave(
         self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
     ) -> float | None:
-        """A request has ended. `status` is 200 if it was answered, else the status of its error, or None if there is none.
+        """Called after each request. Returns how many seconds all runs have to wait now, or None.
 
-        `wait` is how many seconds the server asks to wait; `said` is the text of its error; `is_last` is False if a
-        `fallback` is asked after a failure. Returns None, or the seconds that all runs have to wait now. After them, `enter`
-        lets the same request be sent again, and that does not count as a try of the model call.
+        `status` is 200 if the request was answered. If the request failed, `status` is the HTTP status of the error; None
+        if the error has no status. `wait` is how many seconds the server asks to wait. `said` is the text of the error.
+        `is_last` is False if a `fallback` model is asked after a failure. If a number is returned, the loop calls `enter`
+        and sends the same request again. This does not count as a retry of the model call.
         """
         return None
 
     def add_cost(self, cost: float) -> None:
-        """A model call has cost `cost` US dollars, as far as that is known."""
+        """Add the known cost of a model call, in US dollars."""
 
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        """Return a context for one call of a tool, whose function is `function`. The loop enters it around the call."""
+        """Return a context for one call of the tool with the function `function`. The loop runs the call inside this context.
+
+        If `parallel` is True, several runs may call the tool at the same time.
+        """
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:
-        """Return a context for one request to a person. The loop enters it around the request."""
+        """Return a context for one question to the person. The loop asks the question inside this context."""
         return nullcontext()
 
 
 class PrintKeeper:
-    """Keeps what one tool call prints, for `@tool(capture_output=True)`. `str(keeper)` is the text for the model."""
+    """Stores the text that one call of a tool with `@tool(capture_output=True)` prints. `str(keeper)` is the text for the model."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def take(self, kind: str, payload: Any) -> None:
-        """Take a piece of output. This method is a `Sink`."""
+        """Store a printed text. This method is a `Sink`."""
         if kind != "display":
             self._texts.append(payload)
 
@@ -133,50 +151,57 @@ class PrintKeeper:
 
     @property
     def pictures(self) -> list[bytes]:
-        """The pictures that were displayed, as PNG or JPEG."""
+        """The pictures that the tool displayed, as PNG or JPEG. This class stores no pictures."""
         return []
 
 
 class Host(Presenter):
-    """The place where a run happens: here, plain Python. A notebook's host knows the kernel, its cells and the person."""
+    """The place where a run happens. This class is for plain Python; a subclass for notebooks uses the kernel and its cells."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
-        """Run `make()` to its end from sync code and return what it returns."""
+        """Run the coroutine that `make()` returns to its end, from sync code. Return the value of the coroutine."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
-        """Return a function like `run_sync` for the steps of one stream: all its calls use the same event loop."""
+        """Return a function that does the same as `run_sync`, but runs all its coroutines on one event loop.
+
+        A stream calls this function for each of its steps.
+        """
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Return a context for one turn, in which a notebook gets clicks and interrupts. `may_ask`: a person may be asked."""
+        """Return a context for one turn. Inside this context, a notebook receives clicks and interrupts.
+
+        `may_ask` is True if the turn may ask a person about tool calls.
+        """
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
-        """Awaited just before a stopped turn raises `error` in the code that awaits the turn."""
+        """Awaited after a turn was stopped, just before `error` is raised in the code that awaits the turn."""
 
     def finished(self, result: Result) -> None:
-        """Called with the Result of each turn, however it ended. In a notebook, the newest Result is kept."""
+        """Called after each turn, also after a turn that failed. A notebook stores the newest `result`."""
 
     def can_ask(self) -> bool:
-        """Return whether a person can be asked if there is no `on_approval` and nobody reads the turn's stream."""
+        """Return True if the host can ask a person. Called if there is no `on_approval` and nobody reads the turn's stream."""
         return False
 
     async def ask(self, approval: Approval) -> None:
-        """Ask that person, and return when the request is decided."""
+        """Ask a person about `approval`, and return when the decision is made."""
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Return a context that gives `sink` the prints and displays of the code inside. Here it captures nothing.
+        """Return a context. The prints and displays of the code inside this context are passed to `sink`.
 
-        `shown=False` means that nobody shows what `sink` gets. The output then also goes where it goes without a capture.
+        If `shown` is False, `sink` does not show the output, so the output is also shown at its usual place. In this class,
+        the context captures nothing.
         """
         return nullcontext()
 
     def keeper(self) -> PrintKeeper:
-        """Return a new keeper, for the output of one tool call."""
+        """Return a new PrintKeeper for the output of one tool call."""
         return PrintKeeper()
 
     def name_code(self, traceback: str) -> str:
-        """Return the traceback with known names for code without a file. A notebook puts in the names of its cells."""
+        """Return the traceback with readable names for code that is not in a file. A notebook uses the names of its cells."""
         return traceback

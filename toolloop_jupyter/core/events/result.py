@@ -1,7 +1,8 @@
-"""The Result of a turn, how people see it, and checks of it for exercises.
+"""The Result of a turn, the ways to show a Result to people, and checks of a Result for exercises.
 
-Names, fields and meanings are those of `litellm.harness` 1.110. Fields after the comment "ours" are additions with
-defaults. So code that was written for LiteLLM's events can read these, and our `show()` can read LiteLLM's.
+The names, fields and meanings are those of `litellm.harness` 1.110. The fields after the comment "ours" are our additions,
+and each of them has a default. So code that was written for LiteLLM's events can read our events, and our `show()` can
+read LiteLLM's events.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Presenter:
     """Shows a Result to people. This class writes plain text; a notebook's presenter shows the run's transcript."""
 
     def display(self, result: Result) -> None:
-        """Show `result` as the value of a cell."""
+        """Show `result` as the output of a cell."""
         print(repr(result))  # noqa: T201 - what IPython would do
 
     def bundle(self, result: Result) -> Mapping[str, str]:
@@ -43,11 +44,11 @@ class Presenter:
         return {"text/plain": repr(result)}
 
     def markdown(self, result: Result) -> str:
-        """Return Markdown that is safe to show anywhere."""
+        """Return `result` as Markdown that is safe to show anywhere."""
         return hide(result.text)
 
     def diagram(self, result: Result) -> object:
-        """Return a picture of the run's time line. Raises RuntimeError if there is none."""
+        """Return a picture of the run's time line. Raises RuntimeError if this presenter cannot draw."""
         raise RuntimeError(
             "diagram() needs a notebook: make the run there, by agent() or %%toolloop of toolloop_jupyter"
         )
@@ -55,11 +56,11 @@ class Presenter:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a turn. `text` is the final or the partial answer; if the model said nothing, it is the error."""
+    """The result of a turn. `text` is the final or partial answer. If there is no answer, `text` is the error."""
 
     text: str
     output: Any
-    """The answer as an instance of `output=`; None if there is none."""
+    """The answer as a value of the type that `output=` names; None if there is no valid answer."""
     files: list[FileChange]
     events: list[Event]
     usage: Usage
@@ -69,12 +70,12 @@ class Result:
     session_id: str
     # ours
     error: str | None = None
-    """For `runtime_error`: one line that says what failed and what to set."""
+    """One line that says what failed and what to set; None if nothing failed."""
     model: str = ""
     prompt: str = ""
     spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
     output_attempts: int = 0
-    """How many answers were tried as `output`, with the one that fitted (0 without `output=`)."""
+    """How many answers were validated against `output=`, including the valid answer; 0 if `output=` was not given."""
 
     presenter: Presenter = field(default=Presenter(), compare=False, repr=False)
     """Shows this Result: in a notebook as a transcript, else as text."""
@@ -86,7 +87,7 @@ class Result:
 
     @property
     def tool_results(self) -> list[ToolResult]:
-        """The results, one for each of `calls`, in the same order. `.value` is the object that the function returned."""
+        """The tool results, one for each of `calls`, in the same order. `.value` is the object that the function returned."""
         return [event for event in self.events if isinstance(event, ToolResult)]
 
     @property
@@ -102,11 +103,12 @@ class Result:
         times: int | None = None,
         **more: object,
     ) -> None:
-        """Check that the model called `tool`, a name or a function.
+        """Check that the model called `tool`. `tool` is the name of a tool, or its function.
 
-        A call fits if it has all the arguments that are given here, by name or as a dict; it may have more. With `times`,
-        exactly so many calls must fit. A call that failed counts, too (`tool_results[i].is_error` tells).
-        Raises AssertionError with what was called instead; TypeError if `arguments` is no dict.
+        The expected arguments are given by name, or as the dict `arguments`. A call matches if it has all expected
+        arguments; the call may have other arguments, too. If `times` is given, exactly this number of calls must match. A
+        call that failed counts, too (see `tool_results[i].is_error`).
+        Raises AssertionError, whose message lists the actual calls, and TypeError if `arguments` is not a dict.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test, and no line of this file
         if arguments is not None and not isinstance(arguments, Mapping):
@@ -136,7 +138,10 @@ class Result:
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
-        """Check that the model did not call `tool`, or not with these arguments. Raises AssertionError with the calls."""
+        """Check that the model did not call `tool`. If arguments are given, only calls with these arguments are forbidden.
+
+        Raises AssertionError, whose message lists the forbidden calls.
+        """
         __tracebackhide__ = True
         unwanted, name = {**(arguments or {}), **more}, find_name(tool)
         found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
@@ -146,7 +151,7 @@ class Result:
             )
 
     def assert_order(self, *tools: Tool) -> None:
-        """Check that these tools were called in this order. Other calls may come between them."""
+        """Check that these tools were called in this order. There may be other calls between these calls."""
         __tracebackhide__ = True
         names = [find_name(tool) for tool in tools]
         left = list(names)
@@ -160,26 +165,26 @@ class Result:
             )
 
     def diagram(self) -> object:
-        """A picture of the run for a notebook: who spoke when, and how long each call took."""
+        """Return a picture of the run for a notebook. The picture shows when each call began and how long it took."""
         return self.presenter.diagram(self)
 
     def _repr_model_(self) -> str:
-        """Return the answer: the text that a model gets for a Result in a prompt or as a tool's result."""
+        """Return the answer. A model gets this text if a Result is a part of a prompt, or is the result of a tool."""
         return self.text
 
     def _ipython_display_(self) -> None:
         self.presenter.display(self)
 
     def _repr_html_(self) -> str:
-        """The run's transcript as safe, self-contained HTML."""
+        """Return the run's transcript as safe, self-contained HTML."""
         return self.presenter.bundle(self).get("text/html", "")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Mapping[str, str]:
-        """The run's transcript as "text/html" and "text/plain"."""
+        """Return the run's transcript as "text/html" and "text/plain"."""
         return self.presenter.bundle(self)
 
     def to_markdown(self) -> str:
-        """The run's transcript as Markdown that is safe to show anywhere."""
+        """Return the run's transcript as Markdown that is safe to show anywhere."""
         return self.presenter.markdown(self)
 
 
@@ -212,13 +217,13 @@ Event: TypeAlias = _Part | ToolCall | Approval | ToolResult | FileChange | Retry
 # --- Checks of a run for exercises: plain AssertionErrors with messages that a student understands. -----------
 
 Tool: TypeAlias = "str | Callable[..., object]"
-"""A tool by its name or its function."""
+"""The name of a tool, or its function."""
 ANY: Any = object()
-"""Stands for any value: `assert_called("search", query=ANY)` wants the argument to be there."""
+"""Matches any value: `assert_called("search", query=ANY)` only checks that the call has the argument `query`."""
 
 
 class _CheckFailed(AssertionError):
-    """An exercise is not done yet. That is no fault of the code, so a notebook shows one line without a traceback."""
+    """A check has failed: the exercise is not done yet. A notebook shows one line; a traceback would not help a student."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"AssertionError: {self}"]
@@ -229,7 +234,7 @@ def _make_failure(message: str) -> AssertionError:
 
 
 def find_name(tool: Tool) -> str:
-    """Return the name that `ToolCall.name` has for `tool`. Raises TypeError if `tool` is neither a name nor a function."""
+    """Return the name of `tool`, as in `ToolCall.name`. Raises TypeError if `tool` is neither a name nor a function."""
     if isinstance(tool, str):
         return tool
     mark = getattr(tool, "__toolloop_tool__", None)
@@ -244,7 +249,7 @@ def find_name(tool: Tool) -> str:
 
 
 def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
-    # For a model, the argument `größe` is `grosse`; it may have sent either name.
+    # The model sees the argument `größe` as `grosse`, and may send either of the two names.
     given = {make_wire_name(key): value for key, value in call.input.items()}
     return all(
         key in given and (value is ANY or given[key] == value)

@@ -1,4 +1,4 @@
-"""Run foreign code (code outside of this package): its exceptions are returned, and a cancel can stop its thread."""
+"""Run foreign code (code outside of this package), return its exceptions, and stop its threads after a cancel."""
 
 from .guard import (
     MISSING,

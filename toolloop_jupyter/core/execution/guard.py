@@ -1,7 +1,7 @@
-"""Call code of other people's classes: a value's `__repr__`, a model's serialiser, a type's validator.
+"""Call code of classes that other people wrote: a value's `__repr__`, a model's serialiser, a type's validator.
 
-Such code may raise any exception, and no exception may end a run. In two places every exception is caught: in
-`attempt_call`, and in `runner.py` for a tool's body.
+This code may raise any exception, but no exception may end a run. Every exception is caught in two places: in
+`attempt_call`, and in `runner.py` for the function of a tool.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class _Missing:
 
 
 MISSING: Any = _Missing()
-"""Stands for a missing value, since None is a value."""
+"""Means that there is no value. None cannot mean this, because None may be the value."""
 
 
 class ToolStopped(BaseException):
-    """Raised inside the thread of a sync tool whose run was cancelled. It is no `Exception`, which a tool might catch."""
+    """Raised in the thread of a sync tool to stop it. It is not an `Exception`, because tools may catch every `Exception`."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Raised:
 
 
 def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
-    """Call `code(*arguments)` and return its value, or its exception as `Raised`.
+    """Call `code(*arguments)` and return its value. If an exception is raised, return the exception as `Raised`.
 
-    KeyboardInterrupt and ToolStopped are raised, since they do not come from the code itself.
+    KeyboardInterrupt and ToolStopped are not returned but raised, since they come from outside of the code.
     """
     try:
         return code(*arguments)
@@ -47,24 +47,24 @@ def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
 
 
 class MaskedError(Exception):
-    """Stands for an error whose `__class__` is not its class. `isinstance` would run code of such an error."""
+    """Replaces an error whose attribute `__class__` is not its real class. `isinstance` would run the error's own code."""
 
 
 def unmask(error: BaseException) -> BaseException:
-    """Return the error; or a MaskedError, if the error's `__class__` is not its class or raises."""
+    """Return the error. If its `__class__` is not its real class or cannot be read, return a MaskedError instead."""
     if attempt_call(getattr, error, "__class__") is type(error):
         return error
-    return MaskedError(f"an error of the class {type(error).__name__}, which says that it is another one")
+    return MaskedError(f"an error of the class {type(error).__name__}, which claims to be of another class")
 
 
 _MOST_SEARCHED = 10_000
-"""The most errors of a group that are searched for an interrupt."""
+"""At most this many errors of a group are searched for a KeyboardInterrupt."""
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether the error is a `KeyboardInterrupt`, or a group of errors with a `KeyboardInterrupt` in it."""
+    """Return True if the error is a `KeyboardInterrupt`, or an exception group that contains a `KeyboardInterrupt`."""
     found, number = [error], 0
-    seen = {id(error)}  # groups may share their errors
+    seen = {id(error)}  # the same error may be in several groups
     while number < min(len(found), _MOST_SEARCHED):
         if issubclass(type(found[number]), KeyboardInterrupt):
             return True
@@ -76,8 +76,8 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def list_inner(error: BaseException) -> tuple[BaseException, ...]:
-    """The errors of a group; () for any other error."""
-    # Recognised by name: on Python 3.10 the class comes from a package.
+    """Return the errors of an exception group; () for any other error."""
+    # The class is found by its name: on Python 3.10, it is defined in a separate package.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
     return (
@@ -88,18 +88,18 @@ def list_inner(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def is_exactly(value: object, *texts: str) -> bool:
-    """Return whether the value is one of these texts. Only a `str` is compared: another class may equal anything."""
+    """Return True if `value` is one of `texts`. Only a `str` is compared, since objects of other classes may equal anything."""
     return type(value) is str and value in texts
 
 
 def shorten_repr(value: object, most: int = 80) -> str:
-    """The value's `repr`, cut to `most` characters; its type's name if `repr` raises."""
+    """Return the value's `repr`, shortened to `most` characters. If `repr` raises, return the name of the value's type."""
     text = attempt_call(repr, value)
     return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
 
 
 def get_message(error: BaseException, most: int | None = None) -> str:
-    """An error's own text, cut to `most` characters. Never raises, whatever the error's `__str__` does."""
+    """Return the error's own text, shortened to `most` characters. Never raises, also if the error's `__str__` raises."""
     message = attempt_call(str, error)
     if isinstance(message, Raised):
         return f"<without a text: {type(message.error).__name__}>"
@@ -107,25 +107,25 @@ def get_message(error: BaseException, most: int | None = None) -> str:
 
 
 def describe_error(error: BaseException, most: int | None = None) -> str:
-    """Return "Name: message" or "Name" for an error. The message is cut to `most` characters. Never raises."""
+    """Return "Name: message" or "Name" for an error. The message is shortened to `most` characters. Never raises."""
     message = get_message(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 _MOST_PARTS = 10
-"""The most notes, and the most inner errors, that are shown of one error."""
+"""For each error, at most this many notes and this many inner errors are shown."""
 _MOST_LEVELS = 4
 _MOST_TEXT, _MOST_IN_ALL = 100_000, 200_000
-"""The most characters that are read of one text of an error, and of all its texts."""
+"""The most characters that are read from one text of an error, and from all its texts together."""
 
 
 def explain_error(error: BaseException) -> str:
-    """An error as text, with its notes, the errors of its group and the cause that it was raised from. Never raises."""
+    """Return an error as text. The text includes the error's notes, its inner errors and its cause. Never raises."""
     return "\n".join(_explain_lines(error, 0, [_MOST_IN_ALL]))
 
 
 def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[str]:
-    """Return the lines of `explain_error`. `left[0]`, how many characters may still be read, is lowered here."""
+    """Return the lines of `explain_error`. `left[0]` is how many characters may still be read; this function lowers it."""
 
     def take(text: str) -> list[str]:
         text = _cut(text, max(1, min(left[0], _MOST_TEXT)))

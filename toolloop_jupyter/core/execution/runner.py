@@ -2,10 +2,10 @@
 
 `attempt` and `_Job.outcome` catch every exception. Sync code runs in a thread.
 
-The threads are daemons and do not belong to asyncio's pool. A thread that still runs after a cancel must not use up the
-pool, nor keep the interpreter from ending (Python joins the pool's threads at exit). A thread that has done its work waits
-a while for more work: to start a thread takes more time than all else in a step of the loop. A thread that was asked to
-stop gets no more work.
+The threads are daemon threads and do not belong to asyncio's thread pool. After a cancel, a thread may still run. This
+thread must not take a place in the pool, and it must not prevent the interpreter from ending (at exit, Python waits for the
+threads of the pool). A thread that has done its work waits a while for more work, because to start a new thread takes more
+time than everything else in a step of the loop. A thread that was asked to stop gets no more work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .guard import Raised, ToolStopped, attempt_call, describe_error, get_messag
 WAS_CANCELLED = "what it waited for was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
 STOP_WAIT = 1.0
-"""How many seconds async code has to end after its time limit, or after a cancel."""
+"""After a time limit or a cancel, async code has this many seconds to end."""
 
 
 class RunEnded(Exception):
@@ -39,7 +39,7 @@ class RunEnded(Exception):
 
 
 class Cancelled(Exception):
-    """Something that foreign code awaited was cancelled, though the run was not."""
+    """Foreign code awaited a task or future that was cancelled. The run itself was not cancelled."""
 
 
 class ToolTimeout(Exception):
@@ -56,8 +56,8 @@ class Outcome(NamedTuple):
 def _fail(error: BaseException) -> Outcome:
     """Return the outcome of code that raised `error`.
 
-    KeyboardInterrupt becomes `RunEnded`: if a task raised it, asyncio would raise it out of the event loop, which ends the
-    kernel.
+    KeyboardInterrupt becomes `RunEnded`. If a task raised KeyboardInterrupt, asyncio would raise it out of the event loop,
+    and the kernel would end.
     """
     error = unmask(error)
     if isinstance(error, asyncio.CancelledError):
@@ -66,7 +66,7 @@ def _fail(error: BaseException) -> Outcome:
 
 
 async def attempt(work: Awaitable[object]) -> Outcome:
-    """Await foreign code and return its outcome. Whatever it raises is returned. A cancel of the current task is raised."""
+    """Await foreign code and return its outcome, also if it raises an exception. A cancel of the current task is raised."""
     task = asyncio.current_task()
     try:
         return Outcome(await work)
@@ -81,11 +81,12 @@ async def attempt(work: Awaitable[object]) -> Outcome:
 async def attempt_apart(
     work: Awaitable[object], on_left_behind: Callable[[bool], None] | None = None
 ) -> Outcome:
-    """Like `attempt`, but the work gets its own task. If the work cancels that task, the work has failed; the run continues.
+    """Do the same as `attempt`, but run the work in a separate task. If the work cancels its task, the run continues.
 
-    If the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, it runs on, and
-    `on_left_behind(False)` is called. Without its own task, nobody could tell who has cancelled, and a GeneratorExit that came
-    out of a future would end everything that awaits that future.
+    If the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, the work
+    continues to run, and `on_left_behind(False)` is called. The separate task is needed for two reasons. Without the task, a
+    cancel by the work would look like a cancel of the run. And a GeneratorExit that a future raises would close every
+    coroutine that awaits this future.
     """
     task = asyncio.ensure_future(attempt(work))
     try:
@@ -102,7 +103,7 @@ async def attempt_apart(
 
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
-    """Return whether the task runs now. If not, its coroutine is being closed, which raises GeneratorExit in it."""
+    """Return True if the task runs now. If not, GeneratorExit is closing the task's coroutine."""
     try:
         return asyncio.current_task() is task
     except RuntimeError:  # no loop is running any more
@@ -110,24 +111,24 @@ def _is_at_work(task: asyncio.Task[object] | None) -> bool:
 
 
 def _is_cancelled(task: asyncio.Task[object] | None) -> bool:
-    """Return whether the task is being cancelled. On Python 3.10 this is not known, so the answer is always True."""
+    """Return True if the task is being cancelled. Python 3.10 has no method for this question, so True is returned there."""
     return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
 
 
 _kept_going: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "toolloop_kept_going", default=None
 )
-"""The event loop that code in this context (a run and its tools) may not stop; None outside of a run."""
+"""The event loop that code in this context (a run and its tools) must not stop; None outside of a run."""
 _keeping: Counter[int] = Counter()
 """Id of an event loop -> how many runs use this loop."""
 
 
 @contextlib.contextmanager
 def keep_loop_running() -> Iterator[None]:
-    """Inside this context, `loop.stop()` raises RuntimeError in this task and in all that it starts. Other code can use it.
+    """Inside this context, make `loop.stop()` raise RuntimeError in this task and in all tasks and threads that it starts.
 
-    A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing if the loop's
-    `stop` cannot be replaced, or if other code has replaced it already.
+    If a tool stopped the loop, the kernel would end, or the script that waits for the run. Other code can still call
+    `loop.stop()`. This context does nothing if the loop's `stop` cannot be replaced, or if other code has replaced it.
     """
     loop: Any = asyncio.get_running_loop()
     ours, stop = _keeping[id(loop)] > 0, loop.stop
@@ -160,11 +161,12 @@ async def run_function(
     on_item: Callable[[object], None],
     on_left_behind: Callable[[bool], None],
 ) -> Outcome:
-    """Run a tool's function of any kind. Its arguments are bound already.
+    """Run a tool's function (sync, async or a generator) and return its outcome. The function is called without arguments.
 
-    If `thread` is True, the function is called in a worker thread, else in the thread of the event loop. An awaitable that
-    it returns is awaited. A generator's value is the list of its items (`FirstItems` if it gave more than are kept);
-    `on_item` gets each item as it comes. After `limit` seconds the outcome is the error ToolTimeout.
+    If `thread` is True, the function is called in a worker thread, else in the thread of the event loop. If the function
+    returns an awaitable, the awaitable is awaited. If the function is a generator, the value is the list of its items, or
+    `FirstItems` if there were more items than are kept; `on_item` is called with each item when the item comes. If the
+    function takes longer than `limit` seconds, the outcome has the error ToolTimeout.
     """
 
     def start() -> object:
@@ -188,7 +190,7 @@ async def run_function(
 
 @dataclass(frozen=True)
 class _Awaited:
-    """An awaitable or an async generator that a function has returned, and that is not awaited yet."""
+    """An awaitable or an async generator that a function has returned. Nothing has awaited it yet."""
 
     value: Any
 
@@ -197,7 +199,7 @@ class _Awaited:
 
 
 async def _limit(running: Awaitable[object], limit: float) -> object:
-    """Like `asyncio.wait_for`, but raises ToolTimeout. So a TimeoutError that the tool itself raises can be told from it."""
+    """Do the same as `asyncio.wait_for`, but raise ToolTimeout. So a TimeoutError always comes from the tool itself."""
     took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
     task = asyncio.ensure_future(attempt(running))
     try:
@@ -208,7 +210,7 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
                 raise outcome.error
             if (took := time.monotonic() - began) > limit + 0.1:
                 raise ToolTimeout(
-                    f"{took_longer}; it blocked the kernel for {took:.1f} s, its result is dropped"
+                    f"{took_longer}; it blocked the kernel for {took:.1f} s, and its result is dropped"
                 )
             return outcome.value
     finally:
@@ -223,24 +225,24 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
 # --- generators -----------------------------------------------------------------------------------------------
 
 KEPT_ITEMS = 20_000
-"""The most items of a generator that are kept as its result. Of more items, the first ones and the total are kept."""
+"""At most this many items of a generator are kept. If there are more, the first items and the total number are kept."""
 KEPT_BYTES = 100_000_000
-"""The most bytes of items that are kept, about: by the sizes that the items and their parts report."""
+"""After the kept items take this many bytes, no more items are kept. The sizes are estimated (see `_measure`)."""
 MOST_ITEMS = 1_000_000
-"""A generator that gives more items than this is ended."""
+"""A generator that yields more items than this is ended."""
 _BREATH = 100
-"""After so many items of an async generator, other tasks may run. A generator that awaits nothing would block them."""
+"""After this many items of an async generator, other tasks may run. A generator that never awaits would block them."""
 
 
 class FirstItems(list[Any]):
-    """The first items of a generator that gave more than are kept."""
+    """The first items of a generator that yielded more items than are kept."""
 
     given: int = 0
-    """How many items it gave in all."""
+    """How many items the generator yielded in total."""
 
 
 class TooManyItems(Exception):
-    """A generator gave more than MOST_ITEMS items."""
+    """A generator yielded more than MOST_ITEMS items."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -256,9 +258,9 @@ def _take_some(items: Iterable[object], most: int) -> list[object]:
 
 
 def _measure(item: object) -> int:
-    """Return about how many bytes an item takes: the `getsizeof` of the item and of the first parts in it."""
+    """Return about how many bytes an item takes: the sum of `sys.getsizeof` for the item and its first _MEASURED_PARTS parts."""
     total, parts = 0, [item]
-    for part in parts:  # the list grows meanwhile
+    for part in parts:  # the loop appends to this list
         size = attempt_call(sys.getsizeof, part)
         total += 0 if isinstance(size, Raised) else size
         fields = part if type(part) is dict else attempt_call(getattr, part, "__dict__", None)
@@ -270,7 +272,7 @@ def _measure(item: object) -> int:
 
 
 class _Items:
-    """Collects a generator's items, within bounds."""
+    """Collects the items of a generator, up to KEPT_ITEMS items and about KEPT_BYTES bytes."""
 
     def __init__(self, on_item: Callable[[object], None]) -> None:
         self._on_item = on_item
@@ -279,7 +281,7 @@ class _Items:
         self.count = 0
 
     def take(self, item: object) -> None:
-        """Take one more item. Raises TooManyItems."""
+        """Add an item. Raises TooManyItems if there are more than MOST_ITEMS items."""
         self.count += 1
         if self.count > MOST_ITEMS:
             raise TooManyItems
@@ -290,7 +292,7 @@ class _Items:
         self._kept.append(item)
 
     def value(self) -> list[Any]:
-        """All items, or `FirstItems` if some were not kept."""
+        """Return the list of all items, or `FirstItems` if some items were not kept."""
         if self.count == len(self._kept):
             return self._kept
         first = FirstItems(self._kept)
@@ -325,13 +327,13 @@ IDLE_THREAD = "toolloop-idle"
 IDLE = 5.0
 """Seconds that a thread waits for work before it ends."""
 STOP_GRACE = 0.2
-"""How many seconds the thread of a cancelled tool has to stop."""
+"""After a cancel, the thread of a tool has at most this many seconds to stop."""
 
 
 async def in_thread(
     function: Callable[[], object], on_left_behind: Callable[[bool], None] | None = None
 ) -> Any:
-    """Run `function` in a daemon thread and return its value; see `attempt_in_thread`. Raises what it raises."""
+    """Run `function` in a daemon thread (see `attempt_in_thread`). Return its value, or raise its exception."""
     outcome = await attempt_in_thread(function, on_left_behind)
     if outcome.error is not None:
         raise outcome.error
@@ -341,13 +343,14 @@ async def in_thread(
 async def attempt_in_thread(
     function: Callable[[], object], on_left_behind: Callable[[bool], None] | None = None
 ) -> Outcome:
-    """Run `function` in a daemon thread with a copy of the current context variables.
+    """Run `function` in a daemon thread, with a copy of the current context variables. Return the outcome.
 
-    If it is cancelled, it asks the thread to stop (`ToolStopped` is raised in its Python code) and waits up to `STOP_GRACE`
-    seconds. Then it calls `on_left_behind(stopped)`: `stopped` is False if the thread still runs. The result is dropped.
+    If the awaiting task is cancelled, the thread is asked to stop: `ToolStopped` is raised in its Python code. After at most
+    `STOP_GRACE` seconds, `on_left_behind(stopped)` is called; `stopped` is False if the thread still runs. The result of
+    `function` is then dropped.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    # Its result is an Outcome: a future that raised GeneratorExit would end everything that awaits it.
+    # The future never raises: a GeneratorExit that a future raises would close every coroutine that awaits the future.
     future: asyncio.Future[Outcome] = loop.create_future()
 
     def settle(outcome: Outcome) -> None:
@@ -372,7 +375,7 @@ async def attempt_in_thread(
 
 @dataclass(eq=False)
 class _Job:
-    """One function to call, and a callback that takes its outcome."""
+    """A function that a thread calls, and a callback that gets the outcome of the function."""
 
     function: Callable[[], object]
     deliver: Callable[[Outcome], None]
@@ -389,13 +392,13 @@ class _Job:
 
 
 _waiting: list[_Worker] = []
-"""The workers without work; the one that became free last is at the end."""
+"""The workers that have no job. The worker that has finished its job last is at the end."""
 _lock = threading.Lock()
 """Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop."""
 
 
 class _Worker:
-    """A thread that does one job after the other. It ends if no job comes for a while, or if it was asked to stop."""
+    """A thread that runs one job after the other. It ends if no job comes for IDLE seconds, or if it was asked to stop."""
 
     def __init__(self) -> None:
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -404,7 +407,7 @@ class _Worker:
 
     @classmethod
     def given(cls, job: _Job) -> _Worker:
-        """Give the job to a waiting worker, or to a new one, and return this worker."""
+        """Give the job to a waiting worker, or to a new worker. Return the worker that got the job."""
         with _lock:
             while _waiting:
                 worker = _waiting.pop()
@@ -417,11 +420,12 @@ class _Worker:
         return worker
 
     def _run(self) -> None:
-        with contextlib.suppress(ToolStopped):  # it may be raised only after the job has ended
+        with contextlib.suppress(ToolStopped):  # ToolStopped may be raised late, after the job has ended
             while (job := self._next()) is not None:
                 self.thread.name = TOOL_THREAD
                 outcome = job.outcome()
-                asyncio.set_event_loop(None)  # a tool may have set a loop; the next tool must not get that
+                # A tool may have set an event loop. The next tool must not get this loop.
+                asyncio.set_event_loop(None)
                 with _lock:
                     job.ended = True
                     takes_more = not self._asked_to_stop
@@ -446,8 +450,8 @@ class _Worker:
     async def stop(self, job: _Job) -> bool:
         """Ask the thread's Python code to stop. Returns True if the job ended within `STOP_GRACE` seconds.
 
-        CPython's `PyThreadState_SetAsyncExc` raises ToolStopped at the thread's next bytecode. So a thread that sleeps or
-        waits in C code does not stop until then.
+        CPython's `PyThreadState_SetAsyncExc` raises ToolStopped when the thread runs its next bytecode. A thread that
+        sleeps or waits in C code stops only after it has returned from the C code.
         """
         with _lock:
             if self.thread.ident is not None and not job.ended:

@@ -1,4 +1,4 @@
-"""The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
+"""The loop: turns, tool calls, permissions, outcomes of calls, structured output, and the configuration of a run."""
 
 from .config import (
     Approver,

@@ -1,4 +1,4 @@
-"""Asks whether a tool call may run: `on_approval`, the notebook's user or the stream's reader. Words denials for the model."""
+"""Ask `on_approval`, the notebook's user or the reader of the stream if a tool call may run. Explain a denial to the model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .permissions import ApprovalHandler
 from .turn import Turn
 
 HANDLER_GRACE = 1.0
-"""Seconds that a cancelled handler gets to clean up."""
+"""A cancelled handler has this many seconds to clean up."""
 
 
 async def ask(turn: Turn, approval: Approval) -> Decision:
-    """Ask the turn's approver, and wait for the decision."""
+    """Ask the turn's approver about `approval`, and return the decision."""
     began = turn.spent.now()
     await turn.outlet.emit(approval)
     if turn.approver == "nobody":
@@ -30,11 +30,11 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
 
 
 async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Let `on_approval`, or the host, decide. A sync handler runs in a thread, an async one is awaited.
+    """Call `handler`, which decides about `approval`. The handler is `on_approval`, or the method `ask` of the host.
 
-    A handler that raises denies the call, as in LiteLLM.
-
-    Only True allows: a text such as "n" (from `input()`) is true for Python, but it is no approval.
+    A sync handler runs in a thread; an async handler is awaited. If the handler raises an exception, the call is denied, as
+    in LiteLLM. If the handler returns a value, only True allows the call: a text such as "n" (from `input()`) is true in
+    Python, but it is not an approval.
     """
     call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - the question is whether it is async
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
@@ -45,7 +45,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     if outcome.error is not None:
         said = (
             get_message if isinstance(outcome.error, Exception) else describe_error
-        )  # LiteLLM gives the message alone
+        )  # LiteLLM gives only the message
         approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
         if isinstance(outcome.error, RunEnded):
             raise outcome.error
@@ -59,17 +59,17 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
 
 
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
-    """Wait for the decision on `approval`, by the handler or, without one, by the reader of the stream."""
+    """Wait for the decision about `approval`, and return it. If `handler` is None, the reader of the stream decides."""
     asking = asyncio.ensure_future(ask_handler(handler, approval)) if handler is not None else None
     if asking is not None:
         asking.add_done_callback(lambda ended: _deny_unanswered(approval, ended))
     try:
         await approval.wait()
     finally:
-        approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
+        approval.deny("the turn ended before a decision", by="stop")  # has no effect if somebody has decided
         if asking is not None and not asking.done():
             asking.cancel()
-            # The handler removes its card now: after a sync run, the loop may not run again before the next cell.
+            # Let the handler remove its card now. After a sync run, the event loop may not run before the next cell.
             await asyncio.wait({asking}, timeout=HANDLER_GRACE)
     if asking is not None and asking.done() and not asking.cancelled():
         error = asking.exception()
@@ -81,14 +81,16 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 
 
 def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
-    """Deny an Approval that its handler has not decided, so that the turn does not wait for ever."""
+    """If the handler has ended without a decision, deny `approval`. Otherwise the turn would wait for ever."""
     error = None if ended.cancelled() else ended.exception()
     why = "" if error is None else f": {get_message(error, 500)}"
-    approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
+    approval.deny(f"on_approval gave no answer{why}", by="callback")  # has no effect if somebody has decided
 
 
 def explain_denial(decision: Decision) -> str:
-    """Word a denial for the model. The text says that this was a decision, since models repeat calls that seem to have failed."""
+    """Return the text of a denial for the model. Models repeat calls that seem to have failed, so the text says that a denial
+    is a decision.
+    """
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",

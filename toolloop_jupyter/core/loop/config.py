@@ -16,7 +16,7 @@ from .output import Output
 from .permissions import ApprovalHandler, read_mode
 
 TAGS = "harness,tool_loop"
-"""The tags that LiteLLM's own Tool Loop puts on its requests to a gateway."""
+"""LiteLLM's own Tool Loop sends these tags with each request to a gateway."""
 _GATEWAY_HEADERS = frozenset(
     {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
 )
@@ -25,31 +25,34 @@ _GATEWAY_HEADERS = frozenset(
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
-    """Options of the Tool Loop. Every function that takes them also takes LiteLLM's own `ToolLoopOptions`.
+    """Options of the Tool Loop. Every function that takes these options also takes LiteLLM's own `ToolLoopOptions`.
 
     Raises ArgumentInvalid or ArgumentTypeInvalid for a value that is not allowed.
     """
 
     completion_kwargs: Mapping[str, object] = field(default_factory=dict)
-    """Options of every model call. The loop overrules those that it sets itself (model, messages, tools, routing, tags,
-    `response_format`). `{"stream": False}` turns streaming off."""
-    # The options below are not LiteLLM's.
+    """Options for every model call. Options that the loop sets itself are ignored here (model, messages, tools, routing,
+    tags, and `response_format` if `output=` is given). `{"stream": False}` turns streaming off."""
+    # LiteLLM's `ToolLoopOptions` does not have the options below.
     output_retries: int = 2
-    """How often an answer that does not fit `output=` goes back to the model."""
+    """How many times the model is asked again because its answer does not fit `output=`."""
     max_model_calls: int = 100
-    """The most model calls in one turn. LiteLLM has the same limit, and calls it a runtime error."""
+    """The most model calls in one turn. LiteLLM has the same limit; a turn that reaches it ends in a runtime error there."""
     max_cost: float | None = None
-    """US dollars in one turn, checked between model calls. An unknown cost (of a gateway without prices, of an answer that
-    broke off) does not count; `max_model_calls` limits such calls."""
+    """The most US dollars that one turn may cost. The limit is checked before each model call. A cost that is not known does
+    not count, for example the cost of an answer that broke off; `max_model_calls` limits the number of such calls."""
     on_limit: OnLimit = "stop"
-    """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
+    """"stop": a turn that reaches max_turns, max_model_calls or max_cost ends at once. "answer": before the turn ends, the model
+    is called once more, without tools, and gives a closing answer."""
     fallback: Sequence[object] = ()
-    """Models (names or ScriptedModels). Each is asked, in this order, if the one before it has failed after its retries. The rest of
-    the turn stays with the model that answers; the next turn begins with `model=` again. A fallback of the same provider
-    ("openai/…", or a group of the gateway) uses the run's address and key; any other uses its own environment variables."""
+    """Models (names or ScriptedModels). If a model has failed after its retries, the next model of this list is asked. The
+    model that answers is used until the turn ends; the next turn begins with `model=` again. A fallback model of the same
+    provider as `model=` ("openai/…", or a group of the gateway) uses the run's address and key. Any other fallback model
+    uses the environment variables of its own provider."""
     images: ImageMode = "auto"
-    """Whether pictures in tool results, and pictures and files in prompts, go to the model. "auto" asks LiteLLM what
-    the model takes; "always" is for gateway groups and servers that LiteLLM does not know."""
+    """Says if pictures of tools, and pictures, files and sounds of prompts, are sent. "auto": LiteLLM knows which of these the
+    model accepts. "always": the model accepts all of these; use "always" for gateway groups and servers that LiteLLM does
+    not know. "never": none of these is sent; a prompt that contains one raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:
         check_values(vars(self))
@@ -67,24 +70,27 @@ class ToolLoopOptions:
 
 @dataclass(frozen=True)
 class Route:
-    """A model and the way to it: its name, the address and other options, the keys."""
+    """A model, and what is needed to call it: its name, the address and other options, and the API keys."""
 
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     answers: Answers | None = field(default=None, repr=False)
-    """The object that answers, if it is Python code (a ScriptedModel, a Replay). The route keeps it alive."""
+    """If the model is Python code, the object that answers (a ScriptedModel, a Replay). The route keeps this object alive."""
     has_own_options: bool = True
-    """True if the run's own address, keys, headers and account are used for this model."""
+    """True if this model is called with the address, keys, headers and account that the run was given."""
 
     @property
     def title(self) -> str:
-        """The model's name for a person."""
+        """The name of the model as a person sees it."""
         return self.model if self.answers is None else self.answers.title or self.model
 
     @property
     def family(self) -> str:
-        """A name for the models that can read each other's reasoning: "claude", "gemini" (wherever they run), or a provider."""
+        """The family of the model. Models of one family can read each other's reasoning.
+
+        If the model's name contains "claude" or "gemini", this word is the family. If not, the provider is the family.
+        """
         name = self.model.lower()
         return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
 
@@ -97,9 +103,12 @@ class Route:
 def find_route(
     model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
 ) -> Route:
-    """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
+    """Return the route to `model`.
 
-    Raises ValueError, which names the variable to set, if there is no model, no gateway address or no gateway key.
+    The route of `litellm_proxy/<group>` leads to LiteLLM's gateway. If `litellm.use_litellm_proxy` is set, all routes lead
+    there, except the routes to models that are Python code.
+
+    Raises ValueError if the model, the gateway's address or the gateway's key is missing. The message says what to set.
     """
     if api_key is not None and not isinstance(api_key, str):
         raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
@@ -140,7 +149,7 @@ def find_fallbacks(
     api_base: str | None,
     metadata: Mapping[str, object],
 ) -> tuple[Route, ...]:
-    """Return the routes of `models`, which are asked if `first` fails. Only models of the same provider get the run's address and key.
+    """Return the routes to `models`. Only the models of the same provider as `first` get the run's address and key.
 
     Raises the errors of `find_route`.
     """
@@ -153,14 +162,17 @@ def find_fallbacks(
 
 
 def _find_provider(model: object) -> str:
-    """The provider in a model's name; "" for a name without a provider, and for a model that is Python code."""
+    """Return the provider in a model's name; "" for a name without a provider, and for a model that is Python code."""
     if not isinstance(model, str) or is_ours(model):
         return ""
     return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
 
 
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
-    """Return (address, key) of LiteLLM's gateway. For `api_base` and `api_key` not given, read LITELLM_PROXY_API_BASE and _KEY."""
+    """Return (address, key) of LiteLLM's gateway. Values that are not given are read from environment variables.
+
+    The variables are LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY.
+    """
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 
@@ -175,11 +187,11 @@ def _split_address(base: str | None) -> tuple[dict[str, object], dict[str, objec
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class Config:
-    """A checked run configuration."""
+    """The configuration of a run. All values were checked."""
 
     route: Route
     fallbacks: tuple[Route, ...] = ()
-    """The routes that are tried, in this order, if calls of `route` fail."""
+    """The routes to the `fallback` models. They are tried in this order if model calls on `route` fail."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
     permissions: object = "full"
@@ -194,12 +206,13 @@ class Config:
     gate: Gate = field(default_factory=Gate)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
-        """Return (options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
+        """Return (options, secrets) for every model call. The options may be shown to people; the secrets may not.
 
-        Managed are the names in MANAGED and those that the route sets. If `api_base` is managed, its other name `base_url`
-        is, too. For a gateway, or a model that is Python code, `custom_llm_provider` is managed, since it would
-        choose another provider. Managed names inside a body, a query or headers are ignored, too (`messages`, a `model`,
-        another key).
+        An option in `completion_kwargs` is ignored if its name is managed: the loop sets the option itself. The names in
+        MANAGED and the names that the route sets are managed. If `api_base` is managed, `base_url` is managed, too, since
+        both mean the same. `custom_llm_provider` is managed for a gateway and for a model that is Python code, since it
+        would choose another provider. Managed names are also ignored inside `extra_body` and, for a gateway, inside
+        `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.has_own_options:
@@ -225,7 +238,7 @@ class Config:
 
 
 def _leave_out(value: object, managed: Collection[str] | None) -> object:
-    """Leave the managed names out of an option's value, if the value is a mapping."""
+    """Return the value of an option. If the value is a mapping, the managed names are left out."""
     if not managed or not isinstance(value, Mapping):
         return value
     return {key: item for key, item in value.items() if str(key).lower() not in managed}
@@ -237,8 +250,8 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 def find_approver(config: Config, *, streamed: bool) -> Approver:
     """Return who decides about the tool calls of a turn.
 
-    "callback": `on_approval`, if there is one; "reader": the code that reads the stream of a `streamed` turn; "host": the
-    notebook's user, if the host can ask; else "nobody".
+    "callback": `on_approval`, if it is given. "reader": the code that reads the turn's stream, if `streamed` is True. "host":
+    the user of the notebook, if the host can ask. "nobody": in all other cases.
     """
     if config.on_approval is not None:
         return "callback"
@@ -248,7 +261,7 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
 
 
 def asks_nobody(config: Config) -> bool:
-    """Return whether no person is ever asked about a tool call: `on_approval` decides, or each rule says "full" or "deny"."""
+    """Return True if no person is ever asked about a tool call: `on_approval` decides, or each rule is "full" or "deny"."""
     policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
     rules: list[object] = []
     for policy in policies:
@@ -259,7 +272,7 @@ def asks_nobody(config: Config) -> bool:
 
 
 def may_ask(config: Config) -> bool:
-    """Return whether the policy of the run, or of a tool, may demand that somebody is asked about a tool call."""
+    """Return True if somebody may be asked about a tool call, because of the permissions of the run or of a tool."""
     return read_mode(config.permissions) not in ("full", "deny") or any(
         tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
         for tool in config.tools

@@ -1,4 +1,4 @@
-"""The loop itself: `run_turn` calls the model until it answers; `call_tool` takes one tool call to its result."""
+"""The loop itself. `run_turn` calls the model until it answers; `call_tool` checks and runs one tool call."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled while a tool ran. `str()` says what became of the tool's thread; "" if it has ended."""
+    """The turn was cancelled during a tool call. The text says if the tool was stopped or still runs; "" if it had ended."""
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
-    """Run one turn to its end; returns how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
+    """Run one turn, and return how the turn ended. Raises ModelCallFailed, RunEnded or CancelledError."""
     turn.history.begin_turn(turn.config.instructions, turn.config.route.family)
     turn.history.add_user(turn.prompt.content)
     for one in turn.prompt.attached:
@@ -74,19 +74,19 @@ async def run_turn(turn: Turn) -> TurnEnd:
 
 
 class ForcedCalls:
-    """Ends a turn in which `tool_choice` forces a tool call in each answer, once the model only repeats itself."""
+    """Ends a turn in which the model only repeats a tool call. This happens if `tool_choice` forces a call in each answer."""
 
     MOST = 3
-    """The turn ends when the same call has brought the same result so many times."""
+    """The turn ends when the same call has had the same result this many times."""
 
     def __init__(self, history: History, choice: object) -> None:
-        """`choice`: the value of `tool_choice`."""
+        """Begin to count. `choice` is the value of `tool_choice`."""
         self._history, self._choice = history, choice
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        """How often each (tool, arguments, result) has come."""
+        """(name of a tool, arguments, result) -> how many replies had such a call."""
 
     def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
-        """Return the end of the turn if one of `calls` has now brought the same result MOST times; else None."""
+        """Count `calls`. Return the end of the turn if one of them has now had the same result MOST times, else None."""
         self._counts.update(
             {
                 (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
@@ -104,7 +104,11 @@ class ForcedCalls:
 
 
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
-    """End the turn at a limit: at once, or after one last model call without tools. If that call fails, `TurnEnd.error` says so."""
+    """End a turn that has reached a limit.
+
+    If `on_limit` is "answer", the model is called once more, without tools, before the turn ends. If this call fails,
+    `TurnEnd.error` says so.
+    """
     if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
         if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
             turn.history.withdraw_question()
@@ -129,7 +133,10 @@ async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
 
 
 def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
-    """Say why a tool call of `reply` is not run: no more calls are allowed, or the reply broke off in this call; else ""."""
+    """If a tool call of `reply` must not run, return the reason; else "".
+
+    There are two reasons: no more calls are allowed, or the reply broke off in this call.
+    """
     if turn.tools_closed:
         return CLOSED
     if reply.finish_reason in ("length", "content_filter") and sent is calls[-1]:
@@ -141,7 +148,10 @@ def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[S
 
 
 def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
-    """Read the output from the arguments of a call of an unknown tool: some models answer so. Returns False if it cannot."""
+    """If the only call is for an unknown tool and its arguments fit `output=`, take the arguments as the answer.
+
+    Some models answer in this way. Returns True if the arguments were taken.
+    """
     output = turn.config.output
     if output is None or len(calls) != 1 or calls[0].wire_name in tools:
         return False
@@ -157,7 +167,9 @@ def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequenc
 
 
 def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take `reply` as the answer. Returns the end of the turn; None if the model has to answer again (structured output)."""
+    """Take `reply` as the answer, and return the end of the turn. Return None if the model was
+    asked for another answer, one that fits `output=`.
+    """
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""
     if problem := _find_fault(turn, reply, calls):
@@ -197,14 +209,17 @@ CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
-    """A note for a person about an empty answer after tool calls; None if there is nothing to note."""
+    """Return a note for a person if the answer after tool calls is empty; else None."""
     if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
         return None
     return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
 
 
 def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Say why a reply without tool calls is no answer; else "". If the reply is empty, the history loses its question."""
+    """If a reply without tool calls is not an answer, return the reason; else "".
+
+    If the reply is empty, the user message before it is removed from the history.
+    """
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
@@ -229,7 +244,10 @@ def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
 
 
 async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
-    """Emit a tool call, run it or refuse it for `reason`, and emit its result. At each await, the history answers the call."""
+    """Emit a tool call, run the call, and emit its result. If `reason` is not "", refuse the call and give this reason.
+
+    At each await, the history has a tool message for the call.
+    """
     turn.tool_calls += 1
     shown = thaw(sent.arguments.parsed)
     name = tool.name if tool else sent.wire_name
@@ -259,9 +277,9 @@ def _tell_result(turn: Turn, call: Call, result: ToolResult, began: float) -> No
 
 
 async def call_tool(turn: Turn, call: Call) -> ToolResult:
-    """Take one tool call to its result: bind its arguments, get the permit, run the function.
+    """Return the result of one tool call: check its arguments, get a permit, run the function.
 
-    Nobody is asked about a call that cannot run, and the function gets exactly the arguments that were permitted.
+    A person is asked only about a call that can run. The function gets exactly the arguments that were permitted.
     """
     if call.tool is None:
         return call.not_run(Refusal(suggest(call.asked.name, turn.config.tools), "invalid"))
@@ -305,7 +323,7 @@ class Changed(Exception):
 
 
 async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
-    """Run the function. The outcome's error is the function's own exception, ToolTimeout or Changed."""
+    """Run the function and return its outcome. The outcome's error may be an exception of the function, ToolTimeout or Changed."""
     bound, settings = permit.bound, permit.bound.tool.settings
 
     def report(progress: Progress) -> None:
@@ -347,9 +365,9 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 def _prepare_capture(
     turn: Turn, call: Call, tool: Tool
 ) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
-    """Return (context, keeper). In the context, the function's output goes to the observers and to the keeper.
+    """Return (context, keeper). Inside the context, the observers and the keeper get the output of the function.
 
-    The keeper keeps prints for the model; None if the tool does not capture its output.
+    The keeper stores the printed text for the model. It is None if the tool does not use `capture_output`.
     """
     host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
     keeper = host.keeper() if tool.settings.capture_output else None
@@ -368,7 +386,7 @@ def _prepare_capture(
 # --- whether a call may run -----------------------------------------------------------------------------------
 
 SAME_DENIALS = 3
-"""A call that was denied this often in a turn is refused without asking again."""
+"""If the same call was denied this many times in a turn, the next call is denied without a question."""
 SCOPES: tuple[Scope, ...] = ("call", "run", "session")
 CHANGED = (
     "The call was not run: the function {name!r} was changed while a person was asked about it. "
@@ -382,13 +400,13 @@ UNCHECKED = "The call was not run: its edited arguments were not checked."
 
 
 class Permit(NamedTuple):
-    """The permission to run a tool call, with the arguments and the decision for which it holds."""
+    """The permission to run one tool call. `bound` has the permitted arguments."""
 
     bound: BoundCall
     decision: Decision | None = None
     """None if nothing had to be decided."""
     shown: Version | None = None
-    """The version of the function that a person was shown."""
+    """The version that the function had when a person was asked; None if nobody was asked."""
 
     def refuse_if_changed(self) -> Refusal | None:
         """Return a refusal if the function or the arguments have changed since the decision; else None."""
@@ -410,7 +428,9 @@ def _deny(decision: Decision) -> Refusal:
 
 
 async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refusal:
-    """Decide whether a call with valid arguments may run: by the policy, by an earlier approval of the tool, or by asking."""
+    """Return a Permit or a Refusal for a call with valid arguments. The policy decides, or an earlier approval of the tool, or
+    the approver of the turn.
+    """
     is_open = is_exactly(turn.config.permissions, "full")
     mode: Mode = "full"
     why = ""
@@ -432,7 +452,7 @@ async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refu
 
 
 async def _ask_in_turn(turn: Turn, approval: Approval) -> Decision:
-    """Ask for an approval that a running tool needs (`ToolContext`)."""
+    """Ask the approver of the turn about `approval`, which a running tool has made (see `ToolContext`)."""
     async with turn.config.gate.ask_person():
         return await ask(turn, approval)
 

@@ -1,4 +1,4 @@
-"""Makes a ToolResult of a function's outcome: text and pictures for the model, value and traceback for the person."""
+"""Make a ToolResult from a function's outcome: text and pictures for the model, value and traceback for the person."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .turn import Call
 
 EDITED = "The person edited"
 EDITS_TOLD = 4_000
-"""Characters of edited arguments that the model is told."""
+"""If a person has edited the arguments, the model gets at most this many characters of the new arguments."""
 
 
 async def make_result(
@@ -29,8 +29,8 @@ async def make_result(
 ) -> ToolResult:
     """Make the result of a call from the `outcome` of its function.
 
-    `keeper` has kept the function's prints. `see` says whether the model takes pictures; it is called only if there are some.
-    `name_code` replaces the kernel's file names in a traceback by the names of cells.
+    `keeper` has the text that the function printed. `see()` returns True if the model takes pictures; it is called only if
+    the result has pictures. `name_code` replaces the kernel's file names in a traceback by the names of cells.
     """
     seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
@@ -72,13 +72,13 @@ async def make_result(
 
 
 def _tell_edits(bound: BoundCall) -> str:
-    """The sentence that tells the model how a person has edited the arguments."""
+    """Return the sentence that tells the model the arguments after a person has edited them."""
     now = json.dumps(bound.json, ensure_ascii=False, default=repr)
     return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}."
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """Return the error's type and text. Says what became of a thread that did not end in time, and may add a hint."""
+    """Return the error's type and text. After a timeout, the text also says if the tool was stopped. A hint may follow."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"
@@ -92,7 +92,7 @@ _WRONG_THREAD = re.compile(
 
 
 def _hint_at_thread(bound: BoundCall, message: str) -> str:
-    """Say how to run the tool on the main thread, if the error is about threads (sqlite, GUI toolkits, signals); else ""."""
+    """If the error is about threads (sqlite, GUI toolkits, signals), return how to run the tool on the main thread; else ""."""
     if bound.tool.kind != "sync" or not bound.tool.settings.thread or not _WRONG_THREAD.search(message):
         return ""
-    return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own.)"
+    return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own thread.)"

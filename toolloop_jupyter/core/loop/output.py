@@ -1,7 +1,7 @@
-"""Structured output: asks the model for it, reads it from the answer, and explains the faults of an answer.
+"""Structured output: ask the model for JSON, read the value from its answer, and explain the faults of an answer.
 
-A model that takes `response_format` together with tools (see `models.takes_response_format`) answers in JSON. Any other model
-works as usual, and at the end a user message asks it for the JSON.
+Some models accept `response_format` together with tools (see `models.takes_response_format`); each of their answers is JSON.
+Any other model first calls tools and answers as usual. Then a user message asks this model for the answer as JSON.
 """
 
 from __future__ import annotations
@@ -31,25 +31,24 @@ from ..tools import (
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
-"""A thought, up to its last closing tag. The opening tag may be missing, since some prompt templates end with it."""
+"""The model's thinking, up to the last closing tag. The opening tag may be missing: some prompt templates end with it."""
 _OPENING = re.compile(r"[{\[]")
 MOST_ERRORS = 8
 MOST_TRIES = 200
-"""The most places in an answer that are tried as the beginning of JSON, so that a hostile answer costs little time."""
-
+"""At most this many places in an answer are tried as the beginning of JSON, so that a hostile answer costs little time."""
 MOST_READ = 2_000_000
-"""Characters that all tries that fail may read together: each may go on to the end of the answer."""
+"""All failed tries together may read at most this many characters. One try may read to the end of the answer."""
 
 
 class OutputProblem(ValueError):
-    """An answer that does not validate. str() is the message for the model."""
+    """The answer does not fit `output=`. The error's text is for the model."""
 
 
 class Output:
     """The type that `output=` names: a pydantic model, a dataclass, a list, a union, …"""
 
     def __init__(self, kind: Any) -> None:
-        """Raises ValueError for something that pydantic cannot describe."""
+        """Make the JSON schema of the type `kind`. Raises ValueError if pydantic cannot describe this type."""
         self.kind = kind
         made = attempt_call(_describe, kind)  # the hooks of a person's own class may raise anything
         if isinstance(made, Raised):
@@ -71,11 +70,12 @@ class Output:
             self.name = "Answer"
 
     def response_format(self) -> object:
-        """The value of `response_format`.
+        """Return the value of `response_format`.
 
-        A pydantic class whose schema strict mode accepts unchanged is sent as the class, as in LiteLLM's own loop. Any other
-        type is sent as a schema that we adapt to strict mode (e.g. we remove `default`). If this is not enough (free-form
-        dicts), `strict` is off. A type that is not an object is put into one, since all providers want an object.
+        If strict mode accepts the schema of a pydantic class unchanged, the class itself is sent, as in LiteLLM's own loop.
+        For any other type, a schema is sent that was adapted to strict mode (for example, `default` is removed). If strict
+        mode cannot express the type (free-form dicts), `strict` is False. All providers want an object, so any other type
+        becomes the field `value` of an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
@@ -89,9 +89,10 @@ class Output:
         }
 
     def read(self, text: str) -> object:
-        """Return the validated value in a model's answer. Finds JSON that is alone, fenced, in prose, or in the form of a tool call.
+        """Return the validated value in a model's answer.
 
-        Raises OutputProblem with the validation errors of the most likely candidate.
+        The answer may be only JSON, contain JSON in a code fence or inside prose, or have the form of a tool call. Raises
+        OutputProblem with the validation errors of the JSON value that is most likely the answer.
         """
         problems: list[str] = []
         whole = text.strip()
@@ -104,14 +105,14 @@ class Output:
                 return self._validate(candidate)
             except ValidationError as error:
                 problems.append(_explain(error))
-        try:  # an answer that is no JSON may fit, too: a text, a date, one of several words
+        try:  # an answer that is not JSON may be valid, too: a text, a date, one of several words
             return self._validate(cleaned)
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
     def _validate(self, candidate: object) -> object:
-        """The validated value. Raises ValidationError, or OutputProblem for any other error of a person's own validator."""
-        # Validated as JSON: then a strict pydantic model takes a date's text, and an array for a tuple.
+        """Return the validated value. Raises ValidationError, or OutputProblem if a person's validator raises another error."""
+        # A strict pydantic model accepts a text as a date, and an array as a tuple, only if it validates JSON.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
         if not isinstance(value, Raised):
             return value
@@ -120,7 +121,10 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """The fault of an object that has none of the fields, or "". Such an object validates if all fields have defaults."""
+        """Return the fault if `candidate` is an object that has none of the fields, else "".
+
+        Pydantic would accept this object if all fields have defaults.
+        """
         if (
             not self._fields
             or not isinstance(candidate, dict)
@@ -131,7 +135,7 @@ class Output:
         return f"the answer has none of the fields {', '.join(sorted(self._fields))} (it has {', '.join(map(str, candidate))})"
 
     def request_in_words(self) -> str:
-        """The user message that asks for the answer as JSON."""
+        """Return the user message that asks for the answer as JSON."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return (
             "Now give your final answer as JSON only, without any other text and without calling a tool. "
@@ -139,7 +143,7 @@ class Output:
         )
 
     def correction(self, problem: str) -> str:
-        """The user message after an answer that did not validate."""
+        """Return the user message after an answer that did not validate. `problem` says why."""
         return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
 
 
@@ -149,7 +153,7 @@ def _describe(kind: Any) -> tuple[TypeAdapter[object], JsonSchema]:
 
 
 def _find_candidates(text: str) -> Iterator[object]:
-    """The JSON values in an answer, the most likely first; of several values in prose, the last one first."""
+    """Yield the JSON values in an answer. The most likely value comes first; in prose, this is the last value."""
     for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)[-MOST_TRIES:]])):
         value = _parse(source)
         if value is not MISSING:
@@ -159,11 +163,14 @@ def _find_candidates(text: str) -> Iterator[object]:
 
 
 def _look_inside(value: object) -> Iterator[object]:
-    """The value, and the value inside it if it looks like a tool call, like our own wrapping, or like {"Review": {...}}."""
+    """Yield `value` and the value inside it. There is a value inside if `value` looks like a tool call, or has the form
+    {"value": …} (see `response_format`) or {"Review": {…}}. If `value` is a text with JSON, yield the JSON value first.
+    """
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
     yield value
-    if not isinstance(value, dict) or len(value) > 4:  # a call has a name, an id, a type, arguments
+    # A tool call has at most four fields: name, id, type, arguments.
+    if not isinstance(value, dict) or len(value) > 4:
         return
     names = [k for k in ("arguments", "parameters", "input", "value", "function") if k in value]
     for name in names or (list(value) if len(value) == 1 else []):
@@ -185,7 +192,7 @@ def _refuse(constant: str) -> None:
 
 
 def _find_embedded(text: str) -> list[object]:
-    """The top-level objects and arrays inside prose."""
+    """Return the JSON objects and arrays in prose, without those inside other objects and arrays."""
     decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
     left = MOST_READ
     for _ in range(MOST_TRIES):
@@ -213,11 +220,11 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
-# JSON schemas for the strict modes of providers: OpenAI's rules, which the others have adopted.
+# JSON schemas for strict mode. The rules are OpenAI's; other providers have adopted them.
 #
-# Every object is closed and all its properties are required; there is no `default`; an object, not a reference, is at the
-# top; `anyOf` stands for `oneOf`; nothing stands beside a `$ref`. A type that cannot be described so (a free-form dict, a
-# tuple, a set) is sent with strict off.
+# No object allows additional properties, and all properties are required. There is no `default`. The top of the schema is an
+# object, not a reference. `anyOf` is used instead of `oneOf`. An object with `$ref` has no other keys. If a type cannot be
+# described by these rules (a free-form dict, a tuple, a set), its schema is sent with `strict` off.
 
 _NOT_STRICT = frozenset(
     {
@@ -235,19 +242,19 @@ _NOT_STRICT = frozenset(
 
 
 def put_object_on_top(schema: JsonSchema) -> JsonSchema:
-    """The schema with an object at its top: a reference there (of a recursive model) is replaced by the schema it names."""
+    """Return the schema. If a reference is at its top (as for a recursive model), replace it by the schema that it names."""
     definitions = schema.get("$defs")
     top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
     return schema if "$ref" in top else {**top, "$defs": definitions}
 
 
 def can_be_strict(schema: JsonSchema) -> bool:
-    """Return whether strict mode can express the whole cleaned schema."""
+    """Return True if the schema has no keyword and no free-form dict that strict mode refuses."""
     return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """Return whether LiteLLM may convert the pydantic class itself. LiteLLM always sets `strict`; the schema must fit that."""
+    """Return True if a pydantic class with this schema may be sent as the class. LiteLLM then always turns strict mode on."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)
@@ -256,7 +263,7 @@ def is_plain(schema: JsonSchema) -> bool:
 
 
 def close_schema(schema: JsonSchema) -> JsonSchema:
-    """The schema with every object closed, every property required, and without keywords that strict mode refuses."""
+    """Return the schema, adapted to strict mode: no object allows additional properties, and every property is required."""
     return map_schema(schema, _close)
 
 
