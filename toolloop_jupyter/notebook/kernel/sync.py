@@ -89,14 +89,14 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
             return drive(serve_and_run, context, instead)
     except Interrupted as error:
         error.args = tuple(filter(None, messages)) or error.args
-        if cell is not None:  # no cell shows the callback's error
+        if cell is not None:  # no cell shows the callback's error, so we do
             cell.display({"text/plain": f"KeyboardInterrupt: {error}"})
         show_in_one_line(error)
         raise
 
 
 def can_run_sync() -> bool:
-    """Return whether `run_sync` works here: no loop is running, or one of asyncio's own loops is."""
+    """Return whether `run_sync` works here: no loop is running in this thread, or the running loop is asyncio's own."""
     try:
         return isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
     except RuntimeError:
@@ -196,13 +196,13 @@ def _do_nothing() -> None:
     pass
 
 
-# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, by nest_asyncio2 and a correction.
-# On ipykernel 7, nest_asyncio2 delays each callback whose context is entered. This delays every click (measured, see `__init__`).
-# So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, with nest_asyncio2 and one correction.
+# On ipykernel 7, nest_asyncio2 delays a callback while other code runs in its context. This delays every click (see
+# `__init__`). So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:
-    """Let code in cells enter the kernel's loop by `asyncio.run` and `run_until_complete`, until the kernel ends.
+    """Make `asyncio.run` and `run_until_complete` work in cells, until the kernel ends.
 
     A second call changes nothing. Raises Mistake if there is no kernel, or if its loop is not asyncio's own (uvloop).
     """

@@ -67,13 +67,13 @@ def has_stdin() -> bool:
     kernel = get_kernel()
     if kernel is None:
         return in_terminal()
-    # private: _allow_stdin, ipykernel 6 and 7: content["allow_stdin"] of the last execute request. The public `get_parent()`
-    # would do in a cell. In a widget's callback, `get_parent()` returns the widget's message, which has no allow_stdin.
+    # private: _allow_stdin, ipykernel 6 and 7: content["allow_stdin"] of the last execute request. In a cell, the public
+    # `get_parent()` is enough. In a widget's callback, it returns the widget's message, which has no allow_stdin.
     return bool(getattr(kernel, "_allow_stdin", False))
 
 
 def has_widgets() -> bool:
-    """Return whether ipywidgets is installed. Nothing is imported."""
+    """Return whether ipywidgets is installed. This does not import ipywidgets."""
     return find_spec("ipywidgets") is not None
 
 

@@ -141,7 +141,7 @@ def _find_answer(theirs: Theirs) -> Decision | None:
     if not theirs.answered:
         return None
     try:
-        theirs.wait().send(None)  # its future is done, so this ends at once, whatever the future's loop is
+        theirs.wait().send(None)  # the future is done, so this ends at once, also on another loop
     except StopIteration as ended:
         allowed, reason = ended.value
         return Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")

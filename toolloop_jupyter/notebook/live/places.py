@@ -43,7 +43,7 @@ class CellOutput:
 
     @property
     def is_there(self) -> bool:
-        """True if the output has its position in the cell."""
+        """True if the output is in the cell already."""
         return self.display is not None
 
     def draw(self, block: Block | None, *, soon: bool = True) -> None:

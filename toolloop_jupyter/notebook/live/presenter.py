@@ -83,7 +83,7 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
 
     try:
         await ask_person(approval, card, reach=reach)
-    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and decides
+    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
         raise
@@ -127,8 +127,9 @@ async def _show(stream: Any, name: str | None) -> Any:
     elif not isinstance(ours, AsyncEventStream):
         theirs = LiteLLMStream(stream)
         options = ViewOptions(name, hint=None, unattended="leave", has_hooks=False)
+        # `%toolloop show` needs this Result. For runs of our own, `api.py` calls `keep`.
         keep(await _follow(theirs, CellRun(kernel.Cell.here(), _HEAD, options)))
-        return theirs.result  # for %toolloop show; a run of ours is kept when it ends
+        return theirs.result
     else:
         hooks = RunHooks(ours.model)
         options = ViewOptions(name, asks=ours.approver == "reader", has_hooks=ours.observe(hooks))

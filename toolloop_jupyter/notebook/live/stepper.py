@@ -78,7 +78,7 @@ def request_block(
         lines.append(("not shown", ", ".join(request.secrets)))
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
     made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _drop_nulls(shown))
-    return made if sent else Block(put_style_behind(made.html), made.text)  # there is no head
+    return made if sent else Block(put_style_behind(made.html), made.text)  # no head above has the style
 
 
 def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> int:

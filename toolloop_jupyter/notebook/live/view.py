@@ -201,7 +201,7 @@ class CellRun:
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
         """Read a stream to its end, and return its Result. An interrupt cancels the turn; the end of the turn is still shown.
 
-        Raises HarnessError for a stream that ends without a Done event.
+        Raises HarnessError if the stream ends without a Done event.
         """
         self._cancel = cancel
         self._head.begin(can_update=self._column.can_update, stop=self.stop)

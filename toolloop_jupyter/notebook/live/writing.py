@@ -25,7 +25,7 @@ class CellWriter:
         """The number of the deltas of `_step` that are in `_text`."""
 
     def grow(self, step: TextStep) -> None:
-        """Begin the first output of a text at its first delta. Called for each delta; later deltas change nothing here."""
+        """Create the output of a text when its first delta comes. Later deltas of the text change nothing here."""
         if step is not self._step:
             self._step, self._text, self._fed = step, StreamingText(), 0
             self._outputs[step] = [self._column.output()]

@@ -66,9 +66,9 @@ class Tapes:
             weakref.WeakKeyDictionary()
         )
         self.recording_to: Path | None = None
-        """The file of `%toolloop record on FILE`: every run of the notebook is recorded to it."""
+        """The file of `%toolloop record on FILE`. All runs of the notebook are recorded to this file."""
         self.replaying_from: Path | None = None
-        """The file of `%toolloop replay on FILE`: every run of the notebook is answered from it."""
+        """The file of `%toolloop replay on FILE`. All runs of the notebook are answered from this file."""
 
     def running(self) -> list[tuple[str, Path]]:
         """Return the recording and the replay of the whole notebook that are on now: ("recording", file), ("replaying", file)."""
@@ -84,7 +84,7 @@ class Tapes:
         if wanted is None:
             return None
         if wanted not in self._recorders:
-            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` says why
+            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` shows why
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
@@ -243,7 +243,7 @@ class Notebook:
             if value is not None:
                 *path, last = option.keyword.split(".")
                 within = functools.reduce(lambda inner, part: inner.setdefault(part, {}), path, keywords)
-                # A completion option may have a row of its own. Its value wins over that of `--set`, in any order of the rows.
+                # A completion option may have a row of its own. The row wins over `--set`, in any order of the rows.
                 within[last] = {**value, **within[last]} if last in within else value
         if replayed:
             replay = self.tapes.replay(

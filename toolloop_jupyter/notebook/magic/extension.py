@@ -1,7 +1,7 @@
 """Register `%%toolloop` and `%toolloop` with a shell, and find the `%%toolloop` cells.
 
 An input transformer rewrites a `%%toolloop` cell into one `await`. So no loop runs inside another, and Run All runs the cells
-in order. A cell magic alone would not do: IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
+in order. A cell magic alone is not enough: IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
 We register such a magic, too, for `run_cell_magic` and for cells inside `%%time`. This magic waits in `kernel.run_sync`.
 
 Loading the extension imports neither pydantic nor litellm. The first cell that needs them imports them.
@@ -155,7 +155,7 @@ def _cannot_await() -> bool:
         return True
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
-        nested.add(InteractiveShell.run_cell.__code__)  # it would start the running loop again
+        nested.add(InteractiveShell.run_cell.__code__)  # `run_cell` would start the loop, which runs already
     here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - no public function does it
     while here is not None:
         if here.f_code in nested:
@@ -313,7 +313,7 @@ class _Nesting:
 
     def _begin(self, *_: object) -> None:
         self._forget_cell()
-        if kernel.find_kernel_loop() is not None:  # one configuration may serve a terminal, too
+        if kernel.find_kernel_loop() is not None:  # a terminal may read the same configuration file
             kernel.nest_loop()
 
     def _forget_cell(self) -> None:
@@ -429,7 +429,7 @@ def _offer_candidates(shell: Any) -> Callable[[], None]:
 
         return assist.find_candidates(_find_extension().notebook(), line.lstrip(), word, commands.COMMANDS)
 
-    module: Any = completer  # `context_matcher` is not there before 8.6
+    module: Any = completer  # IPython has `context_matcher` since 8.6
     if not hasattr(module, "context_matcher"):
 
         def complete(_: object, event: Any) -> list[str]:

@@ -31,7 +31,7 @@ def find_file(path: str) -> Path:
     """Return the full path of a file that a person has named. Raises Mistake if `path` cannot be a path."""
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a null character
+    except (OSError, RuntimeError, ValueError) as error:  # for example a link to itself, or a null character
         raise Mistake(f"{path!r} cannot be a file: {error}") from None
 
 
@@ -40,7 +40,7 @@ def resolve(option: Option, value: Any, names: Names) -> object:
 
     This is the object behind a name, or a text with `{{name}}` filled in. Return None if the option has no value.
     """
-    # An empty --permissions must be an error. As "no value", it would become the default, which lets all calls run.
+    # An empty --permissions must be an error. If it counted as no value, the default would let all calls run.
     if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
     match option.kind:
@@ -72,7 +72,7 @@ _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 
 
 LAST_ERROR = "Err"
-"""`{{Err}}` stands for the last error that the notebook has shown, unless there is a variable of this name."""
+"""If there is no variable `Err`, `{{Err}}` is the last error that the notebook has shown."""
 
 
 def read_template(text: str, names: Names) -> Template:

@@ -421,7 +421,7 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
         value = names[name]
         if _is_data(value):
             return value
-        if isinstance(value, numbers.Real) and math.isfinite(value):  # a number of NumPy's
+        if isinstance(value, numbers.Real) and math.isfinite(value):  # for example a number from NumPy
             return int(value) if isinstance(value, numbers.Integral) else float(value)
     return _read_literal(text)[0] if is_literal(text) else text
 
@@ -530,7 +530,7 @@ class Setting(TraitType[object, object]):
 
 
 class Settings(Configurable):
-    """Settings of `%%toolloop`; an option on a cell overrules them for that cell."""
+    """The settings of `%%toolloop`. An option on a cell wins over its setting."""
 
     def said(self) -> Options:
         """Return the settings that differ from their initial values: name -> value."""
