@@ -60,7 +60,7 @@ def test_the_prompt_explains_its_keys(capsys):
     prompts = ask_at(approval, "?", "a")
     shown = capsys.readouterr().out
     assert prompts == ["  [y]es, [n]o (n REASON), [a]ll of this tool in this run, [?]: "] * 2
-    assert "a  run it, and every later call of write in this run without a question" in shown
+    assert "a  run it, and run every later call of write in this run without asking" in shown
     assert "n  do not run it; the model is told so" in shown
     assert "Write it." in shown
     assert "e  change" not in shown

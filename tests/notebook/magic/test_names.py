@@ -138,7 +138,7 @@ def test_names_in_braces_that_stay_are_told() -> None:
     assert naming.note_left("{{title}} {{ title }} {{a b}} {{1}}", names) == []
     assert naming.note_left("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
         ("{{titel}} is no variable, and is sent as typed; did you mean {{title}}?", "warning"),
-        ("sent as typed, for there is no such variable: {{nosuch}}, {{other}}", "info"),
+        ("there is no such variable, so this is sent as typed: {{nosuch}}, {{other}}", "info"),
     ]
 
 

@@ -103,7 +103,7 @@ A_KEY = (
         ("--set temperature= 0.5", "--set takes one word without blanks: --set temperature=0.5"),
         (
             "--set model=other",
-            "--set model=… has no effect, the run sets it itself; use --model",
+            "--set model=… has no effect, since the run sets model itself; use --model",
         ),
         ("--set x", "--set wants key=value, got 'x'"),
         (
@@ -220,7 +220,7 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--temperature --as r", "--temperature wants a value; write --temperature VALUE, or"),
         (
             "--set stop=[END]",
-            "--set stop: [END] is neither JSON nor the name of a variable with such a value; a text goes in two",
+            "--set stop: [END] is neither JSON nor the name of a variable with such a value; write a text in two",
         ),
         (
             "--set temperature={{nope}}",

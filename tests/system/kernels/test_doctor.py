@@ -57,7 +57,7 @@ def test_nobody_there(kernel):
     """In a run without a keyboard the doctor waits some seconds, and says what becomes of approvals."""
     kernel.execute("from toolloop_jupyter.notebook.live import asking; asking._Clicks.arrive = None")
     cell = kernel.execute("%toolloop doctor", allow_stdin=False)
-    assert "nobody clicked within 3 s, and nobody can be asked otherwise; approvals are denied" in cell.text
+    assert "nobody clicked within 3 s, and there is no other way to ask; approvals are denied" in cell.text
     assert "✗" not in cell.text
 
 

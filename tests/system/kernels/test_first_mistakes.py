@@ -92,7 +92,7 @@ MISTAKES = [
     ("%%toolloop --system hello\nhi", "toolloop: there is no --system; write --instructions"),
     ("%%toolloop --on-limit anwser\nhi", """toolloop: on_limit must be "stop" or "answer", got 'anwser'"""),
     ("%%toolloop --temperature\nhi", "toolloop: --temperature wants a value; write --temperature VALUE"),
-    ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor the name of a variable with such a value; a text"),
+    ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor the name of a variable with such a value; write a text"),
     ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0"),
     ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
     # scripts
@@ -186,5 +186,5 @@ def test_a_session_keeps_what_its_first_cell_said(kernel):
     again = kernel.execute("%%toolloop -s talk\nDouble 3")
     assert "tools double · ask · session talk" in again.text
     other = kernel.execute("%%toolloop -s talk -t half -p full\nHalf 3")
-    assert "session 'talk' had other tools before; gone: double" in other.text
+    assert "session 'talk' had other tools before; it no longer has: double" in other.text
     assert "half(x=3)" in kernel.execute("%%toolloop -s talk\nHalf 3").text

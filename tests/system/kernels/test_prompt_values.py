@@ -134,7 +134,7 @@ def test_a_dry_run_shows_the_parts(kernel):
         (
             "-m m --attach https://a.example/x.png",
             "x",
-            "nothing is fetched; download it, and attach the file",
+            "nothing is fetched from a URL; download the file, and attach it",
         ),
         ("-m m --attach note", "x", "the variable is a text, and no file has that name"),
         ("-m m --attach report.pdf", "", "the prompt is empty; write below the %%toolloop line"),

@@ -174,8 +174,13 @@ def test_a_changed_prompt_is_one_short_difference(recorded, student):
     )
     loose = student.execute(changed.format("--replay-loose"))
     assert loose.status == "ok", loose.text
-    assert loose.text.count("not as recorded, going on (--replay-loose): lesson.jsonl, model call 1") == 1
-    assert loose.text.count("not as recorded") == 1
+    assert (
+        loose.text.count(
+            "a request differs from the recorded one; the run continues (--replay-loose): lesson.jsonl, model call 1"
+        )
+        == 1
+    )
+    assert loose.text.count("differs from the recorded one") == 1
     assert "There are 3 of Momo" in loose.text
 
 

@@ -112,7 +112,7 @@ def test_a_dry_run_sends_nothing(kernel, tmp_path):
         ("--each reviews --executor model", "'model' is a ScriptedModel, not an executor"),
         ("--each reviews --max-cost 0", "max_cost must be > 0 US dollars, got 0"),
         ("--each reviews --as 1x", "--as '1x' is not a variable name"),
-        ("--store rows.jsonl", "--store goes with --each TABLE, a run for each row of a table"),
+        ("--store rows.jsonl", "--store needs --each TABLE (a run for each row of a table)"),
         ("--rows reviews", "there is no --rows; write --each"),
     ],
 )

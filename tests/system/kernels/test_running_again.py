@@ -92,7 +92,7 @@ def test_an_edited_prompt(kernel):
     run(kernel, say("edit", "One."), "e1")
     again = run(kernel, say("edit", "Uno."), "e1")
     assert conversation(kernel, "edit") == ["Uno."]
-    assert "its turn is replaced; --append adds instead" in again.text
+    assert "its turn is replaced; write --append to add a turn instead" in again.text
 
 
 def test_later_turns_are_dropped_and_named(kernel):
@@ -126,10 +126,10 @@ def test_append(kernel):
 
 
 def test_without_cell_ids(kernel):
-    """A front-end that does not name its cells: the turn is added, and the cell says so, once."""
+    """A front-end that sends no cell ids: the turn is added, and the cell says so, once."""
     said = [run(kernel, say("plain", "One.")).text for _ in range(3)]
     assert conversation(kernel, "plain") == ["One."] * 3
-    assert ["does not name its cells" in text for text in said] == [False, True, False]
+    assert ["sends no cell ids" in text for text in said] == [False, True, False]
 
 
 def test_a_loop_in_one_cell(kernel):

@@ -64,7 +64,7 @@ def test_budget_and_fallback(shared, serve, tmp_path):
     assert len(second.requests) == asked
     assert "$0.0000 left" in kernel.execute("%toolloop").stdout
     told = kernel.execute("%%toolloop --budget 5\nHi.").text
-    assert "--budget is for all runs of the notebook: %toolloop --budget 5" in told
+    assert "--budget is for all runs of the notebook together; write %toolloop --budget 5" in told
     kernel.execute("%toolloop --budget 5")
     assert kernel.execute("%%toolloop --model hosted_vllm/second\nHi.").status == "ok"
     kernel.execute("%toolloop reset")

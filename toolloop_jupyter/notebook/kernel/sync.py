@@ -1,19 +1,22 @@
-"""Runs async code from sync code: `run_sync` runs one coroutine, `StreamRunner` runs the steps of a stream.
+"""Run async code from sync code: `run_sync` runs one coroutine, `StreamRunner` runs the steps of a stream.
 
-Calls from the main thread while no loop runs there share one loop. Calls from another thread make a loop each. In a cell or a
-widget's callback, a loop runs already, and four rules of asyncio forbid to run it from inside. `_turn_running_loop` works around
-each of them during the wait. Afterwards nothing in asyncio is changed:
+If no event loop runs in the calling thread, the main thread uses one loop for all its calls, and another thread makes a new
+loop for each call. In a cell or a widget's callback, a loop runs already. Four rules of asyncio then forbid sync code to run
+this loop. `_turn_running_loop` works around these rules while it waits. Afterwards asyncio is as it was before:
 
 1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
-2. A task's step refuses to start inside the step of another task. We take the outer task off (`_leave_task`), then put it back.
-3. The outer `_run_once` has counted the handles that it is going to run. If we ran some of them, we put as many empty ones in
-   their place before we return.
-4. A handle cannot run if its context is entered further up the stack ("cannot enter context"). We run it in a copy of that
-   context. ipykernel 7 runs all cells in one context, so this is true of every message behind the cell.
+2. asyncio refuses to run a task while another task is the current one. We make the outer task not current (`_leave_task`), and
+   make it current again after the wait.
+3. The outer `_run_once` has counted the handles that it is going to run. If we have run some of these handles, we add a handle
+   that does nothing for each of them before we return.
+4. A handle cannot run if a function that has not returned yet runs in the same context ("cannot enter context"). We run the
+   handle in a copy of its context. ipykernel 7 runs all cells in one context, so each message that waits behind the cell needs
+   this copy.
 
 private: `_run_once`, `_ready`, `_stopping`, `Handle._context`, `_enter_task` and `_leave_task` are the same in CPython
-3.10 to 3.14 (run on 3.10 to 3.13). A public way to turn a running loop would replace them; none is planned. Loops that
-are not asyncio's own (uvloop) lack them: `LoopUnsupported`.
+3.10 to 3.14. We have tested 3.10 to 3.13. A public function that runs a running loop would replace these names, but CPython
+plans no such function. Loops that are not asyncio's own (uvloop) lack these names, and `run_sync` raises `LoopUnsupported`
+there.
 """
 
 from __future__ import annotations
@@ -51,13 +54,14 @@ class LoopUnsupported(HarnessError, RuntimeError):
 
 
 def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
-    """Run `make()` to its end from sync code and return what it returns. The only bridge from sync to async.
+    """Run the coroutine `make()` to its end from sync code, and return its result.
 
-    Works in a cell, in a function or a widget callback (there the kernel's running loop is run from inside, so clicks and other
-    tasks go on), in a thread, in a terminal and in plain Python.
+    `run_sync` works in a cell, in a widget's callback, in another thread, in a terminal and in plain Python. In a cell and in a
+    callback, it runs the kernel's running loop itself. So the kernel still handles clicks, and other tasks continue.
 
-    An interrupt cancels the coroutine. If the coroutine still returns a value, `run_sync` returns it; if not, it raises
-    KeyboardInterrupt. Inside a loop that is not asyncio's own, it raises LoopUnsupported; `instead` is the advice in its message.
+    An interrupt cancels the coroutine. If the coroutine returns a value all the same, `run_sync` returns that value. If not,
+    `run_sync` raises KeyboardInterrupt. In a running loop that is not asyncio's own, `run_sync` raises LoopUnsupported. The
+    message of this error ends with the advice `instead`.
     """
     try:
         outer = asyncio.current_task()
@@ -65,7 +69,8 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
         outer = None
     messages: list[str] = []
     kernel = get_kernel()
-    # The place of a widget callback's output is found now: while the callback waits, the interrupted cell is the parent again.
+    # Find the cell for the output of a widget's callback now. Later, while the callback waits, the kernel's parent message is
+    # that of the interrupted cell again.
     cell = Cell.here() if kernel is not None and in_callback(kernel) else None
 
     async def serve_and_run() -> T:
@@ -78,20 +83,20 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
                     raise
 
     context = copy_context()
-    # ipykernel 7 runs all messages in the context of the cell that waits here. They must not inherit the target of our output.
+    # ipykernel 7 handles all messages in the context of the cell that waits here. Their output must not go to our run's cell.
     try:
         with redirect_output(None), while_callback_waits(outer):
             return drive(serve_and_run, context, instead)
     except Interrupted as error:
         error.args = tuple(filter(None, messages)) or error.args
-        if cell is not None:  # no cell shows the callback's error
+        if cell is not None:  # no cell shows the callback's error, so we do
             cell.display({"text/plain": f"KeyboardInterrupt: {error}"})
         show_in_one_line(error)
         raise
 
 
 def can_run_sync() -> bool:
-    """Return whether `run_sync` works here: no loop is running, or one of asyncio's own loops is."""
+    """Return whether `run_sync` works here: no loop is running in this thread, or the running loop is asyncio's own."""
     try:
         return isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
     except RuntimeError:
@@ -99,16 +104,17 @@ def can_run_sync() -> bool:
 
 
 def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
-    """Run `make()` as a task in `context` to its end and return its result. A loop may already run here.
+    """Run `make()` as a task in `context` to its end, and return its result. This thread's event loop may be running already.
 
-    Raises the coroutine's own exception; Interrupted (a KeyboardInterrupt) if an interrupt has cancelled it; LoopUnsupported.
+    Raises the exception of the coroutine. Raises Interrupted (a KeyboardInterrupt) if an interrupt has cancelled the coroutine,
+    and LoopUnsupported if the running loop is not asyncio's own.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         if threading.current_thread() is not threading.main_thread():
             return context.run(asyncio.run, _run_awake(make()))
-        # A terminal IPython runs awaited cells on a loop of its own: sync calls use the same loop.
+        # IPython in a terminal has one loop for its awaited cells. Sync calls use this loop, too.
         idle = None if get_shell() is None or in_kernel() else find_idle_loop()
         loop, wait = idle or _loops.get_kept(), _turn_idle_loop
     else:
@@ -126,7 +132,9 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work`, and wake the loop often: an exception that another thread raises here (to stop a tool) arrives only then."""
+    """Await `work`, and wake the loop often. Another thread may raise an exception in this thread, to stop a tool. Python
+    raises it here only when the loop wakes.
+    """
     task = asyncio.ensure_future(work)
     while not task.done():
         await asyncio.wait({task}, timeout=LOOK_UP)
@@ -152,7 +160,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
         while not task.done():
             _free_contexts(list(loop._ready))
             try:
-                # BaseEventLoop's own, since nest_asyncio may have replaced the method of the loop's class.
+                # We call BaseEventLoop's method, since nest_asyncio may have replaced the method in the loop's own class.
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
                 continue  # a callback blocked the loop; `Interrupts` has cancelled the task already
@@ -176,7 +184,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
 
 
 def _free_contexts(handles: list[Any]) -> None:
-    """Give a copy of its context to each handle whose context is entered further up the stack."""
+    """Replace the context of a handle by a copy if a function that has not returned yet runs in that context."""
     for handle in handles:
         try:
             handle._context.run(_do_nothing)
@@ -188,13 +196,13 @@ def _do_nothing() -> None:
     pass
 
 
-# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, by nest_asyncio2 and a correction.
-# On ipykernel 7, nest_asyncio2 delays each callback whose context is entered. This delays every click (measured, see `__init__`).
-# So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, with nest_asyncio2 and one correction.
+# On ipykernel 7, nest_asyncio2 delays a callback while other code runs in its context. This delays every click (see
+# `__init__`). So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:
-    """Let code in cells enter the kernel's loop by `asyncio.run` and `run_until_complete`, until the kernel ends.
+    """Make `asyncio.run` and `run_until_complete` work in cells, until the kernel ends.
 
     A second call changes nothing. Raises Mistake if there is no kernel, or if its loop is not asyncio's own (uvloop).
     """
@@ -209,9 +217,10 @@ def nest_loop() -> None:
     import nest_asyncio2
 
     with warnings.catch_warnings():
-        # nest_asyncio2 warns if nest_asyncio was applied before (Colab does that). The method in question is replaced below.
+        # nest_asyncio2 warns if nest_asyncio was applied before (Colab does that). We replace nest_asyncio's method below.
         warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
-        # run_close_loop (Python >= 3.12): a loop that `asyncio.run` makes, in a thread, is closed afterwards, as without nesting.
+        # run_close_loop (Python >= 3.12): `asyncio.run` in a thread makes a loop. This option closes that loop at the end, as
+        # `asyncio.run` does without nest_asyncio2.
         nest_asyncio2.apply(loop, run_close_loop=True)
     loop.run_until_complete = functools.partial(_run_until_complete, loop)  # type: ignore[method-assign]
 
@@ -224,12 +233,12 @@ def is_nested() -> bool:
 
 def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
     """Return the loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
-    # ipykernel 6 and 7 keep tornado's loop; `asyncio_loop` is its public attribute.
+    # In ipykernel 6 and 7, `io_loop` is tornado's loop. Its public attribute `asyncio_loop` is the loop of asyncio.
     return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
 
 
 def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
-    """Replaces the loop's `run_until_complete`; it also works in code that the loop itself runs."""
+    """Await `future` from sync code, also inside the running `loop`. Replaces the loop's `run_until_complete`."""
     if asyncio._get_running_loop() is not loop:
         result: T = type(loop).run_until_complete(loop, future)
         return result
@@ -248,12 +257,12 @@ class StreamRunner:
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
-        """`instead` is the advice in the message of a LoopUnsupported."""
+        """`instead` is the advice at the end of the message of LoopUnsupported."""
         self._instead = instead
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self, make: Make[T]) -> T:
-        """Run `make()` to its end and return its result. Raises what `drive` raises."""
+        """Run `make()` to its end, and return its result. Raises the same exceptions as `drive`."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -273,10 +282,10 @@ class StreamRunner:
 
 
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
-    """Run `make()` on `loop`, which runs in another thread, but in the context of this thread.
+    """Run `make()` on `loop`, which runs in another thread. The task gets the context variables of this thread.
 
-    An interrupt, or another exception in this thread, cancels the work. After the first interrupt we wait for the end of the
-    work. After a second interrupt, or another exception, we do not wait.
+    An interrupt, or another exception in this thread, cancels the task. After the first interrupt, we wait until the task ends.
+    After a second interrupt or another exception, we do not wait.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False
@@ -314,7 +323,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
 
 
 class _Loops:
-    """The loops that are kept between calls. A forked process cannot use the loops of its parent process."""
+    """Keeps event loops for later calls. A forked process cannot use the loops of its parent process."""
 
     def __init__(self) -> None:
         self._kept: asyncio.AbstractEventLoop | None = None
@@ -324,14 +333,14 @@ class _Loops:
         self._lock = threading.Lock()
 
     def get_kept(self) -> asyncio.AbstractEventLoop:
-        """Return the loop that all calls of the main thread share. (LiteLLM's logging worker complains of each new loop.)"""
+        """Return the loop that all calls of the main thread share. (LiteLLM's logging worker warns of each new loop.)"""
         if self._kept is None or self._kept.is_closed() or self._kept_by != os.getpid():
             self._kept, self._kept_by = asyncio.new_event_loop(), os.getpid()
             atexit.register(_close, self._kept)
         return self._kept
 
     def get_background(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the background thread, which is started if it does not run."""
+        """Return the loop of the background thread. Start this thread if it is not running."""
         with self._lock:
             if self._background is None or self._thread is None or not self._thread.is_alive():
                 self._background = asyncio.new_event_loop()
@@ -347,7 +356,7 @@ _loops = _Loops()
 
 
 def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None) -> None:
-    """At exit, cancel the tasks that are left on a loop, and close the loop. `thread` is the thread that runs it, if any."""
+    """At exit, cancel all unfinished tasks of `loop`, and close `loop`. `thread` is the thread that runs `loop`, or None."""
     if thread is not None and thread.is_alive():
         loop.call_soon_threadsafe(loop.stop)
         thread.join(1)  # not longer than a second, since a tool may block it

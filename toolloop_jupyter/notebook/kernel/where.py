@@ -14,7 +14,9 @@ Message: TypeAlias = Mapping[str, Any]
 
 
 class Kernel(Protocol):
-    """The parts of ipykernel's kernel that this room uses, 6.17 to 7.4. A comment at each use names the versions that have it."""
+    """The attributes of ipykernel's Kernel (6.17 to 7.4) that this room uses. Not all of these versions have all attributes:
+    see the comment where an attribute is used.
+    """
 
     session: Any
     log: logging.Logger
@@ -30,7 +32,7 @@ class Kernel(Protocol):
 
 
 def get_shell() -> Any:
-    """Return the running IPython shell, or None. Imports nothing: without IPython imported, there is no shell."""
+    """Return the running IPython shell, or None. This never imports IPython: a shell runs only if IPython is imported already."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
 
@@ -52,22 +54,26 @@ def in_terminal() -> bool:
 
 
 def ignores_ctrl_c() -> bool:
-    """Return whether Ctrl-C cannot end a run: in a terminal, the process ignores SIGINT (one that `nohup` or `&` starts does)."""
+    """Return True if Ctrl-C cannot end a run: the process runs in a terminal and ignores SIGINT. A process that was started
+    with `nohup` or `&` ignores SIGINT.
+    """
     return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:
-    """Return whether `input()` can ask somebody. In a kernel, the execute request says so; nbconvert's and papermill's say no."""
+    """Return whether a person can answer `input()`. In a kernel, this is `allow_stdin` of the execute request. nbconvert and
+    papermill send False.
+    """
     kernel = get_kernel()
     if kernel is None:
         return in_terminal()
-    # private: _allow_stdin, ipykernel 6 and 7: content["allow_stdin"] of the last execute request. A widget callback
-    # can read it, too; `get_parent()`, which would replace it in a cell, gives the callback's own message there.
+    # private: _allow_stdin, ipykernel 6 and 7: content["allow_stdin"] of the last execute request. In a cell, the public
+    # `get_parent()` is enough. In a widget's callback, it returns the widget's message, which has no allow_stdin.
     return bool(getattr(kernel, "_allow_stdin", False))
 
 
 def has_widgets() -> bool:
-    """Return whether ipywidgets is installed. Nothing is imported."""
+    """Return whether ipywidgets is installed. This does not import ipywidgets."""
     return find_spec("ipywidgets") is not None
 
 
@@ -75,22 +81,22 @@ def has_widget_frontend() -> bool:
     """Return whether a person can probably click a widget: this is a kernel with widgets, and its client answers `input()`.
 
     No front-end tells the kernel that it shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs that run
-    a notebook do not. `%toolloop doctor` finds out for certain, by a click.
+    a notebook do not. `%toolloop doctor` shows a button and waits for a click, so its answer is certain.
     """
     return in_kernel() and has_stdin() and has_widgets()
 
 
 def executes_notebooks() -> bool:
-    """Return whether nbclient started the kernel, for nbconvert, papermill and the like: nobody can click there.
+    """Return whether nbclient started the kernel (nbconvert and papermill use nbclient). Then nobody can click.
 
-    The test: the kernel's history is in memory (`hist_file` is ":memory:"). Only nbclient (0.5 to 0.11) starts kernels like this.
+    nbclient (0.5 to 0.11) starts a kernel whose history is in memory (`hist_file` is ":memory:"). No other program does this.
     """
     history = getattr(get_shell(), "history_manager", None)
     return in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"
 
 
 def delivers_clicks() -> bool:
-    """Return whether a click can overtake the running cell, by the kernel itself (7.4) or by `comms.py` (ipykernel 6)."""
+    """Return whether a click can be handled while a cell runs. ipykernel 7.4 and later do this; on 6, `comms.py` does."""
     kernel = get_kernel()
     if kernel is None or hasattr(kernel, "msg_queue"):
         return kernel is not None

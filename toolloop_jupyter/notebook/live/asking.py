@@ -1,4 +1,7 @@
-"""Ask a person about one call: by a card if widgets can be clicked, by `input()` if there is a keyboard; else nobody is asked."""
+"""Ask a person about one call: with a card if a person can click it, else with `input()` if a person can answer it.
+
+If neither is possible, the run is unattended: nobody is asked, and the option `--on-unattended` decides.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,29 @@ from ..transcript import REACH, Block, make_bundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
-"""The answer to a request if nobody can be asked. "leave" leaves the answer to the stream that the request came from."""
+"""What happens to a request if nobody can be asked. With "leave", we do not answer it, and the stream of the request
+decides."""
 Means = Literal["auto", "card", "input"]
 
 GRACE = 3.0
-"""Seconds that the first card waits for a click, if the kernel's client answers no `input()` and is not nbclient. Most such
-clients are scripts. But a front-end with widgets may look the same, since no message says that it shows widgets."""
+"""Seconds that the first card waits for a click if the kernel's client answers no `input()` and is not nbclient. Most such
+clients are scripts. Some may be front-ends with widgets: no message tells the kernel that a client shows widgets."""
 NOBODY = "nobody is there to approve it (an unattended run)"
 
 
 class NobodyThere(HarnessError):
-    """An unattended run needed an approval, and its option was `--on-unattended error`."""
+    """A call needed an approval, nobody could be asked, and the run had the option `--on-unattended error`."""
 
 
 class _Clicks:
-    """What is known about the kernel's client, if it has no keyboard."""
+    """Keeps whether a client that answers no `input()` sends clicks back."""
 
     arrive: bool | None = None
-    """True if clicks come back from it; None before the first card has been tried."""
+    """True if a click has come back from the client; False if nobody clicked the first card; None before the first card."""
 
 
 def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
-    """The way to ask a person here, or "nobody". `means` is the person's setting (`%config ToolLoop.ask`)."""
+    """Return how a person can be asked here, or "nobody". `means` is the person's setting (`%config ToolLoop.ask`)."""
     if means == "input" and kernel.has_stdin():
         return "input"
     if (
@@ -58,8 +62,8 @@ async def ask_person(
 ) -> Decision | None:
     """Ask a person, wait until `approval` is decided, and return the decision. If nobody can be asked, `unattended` decides.
 
-    `reach` has the words for the scopes at a prompt. Returns None if the answer is left to the stream. Raises NobodyThere if
-    nobody can be asked and `unattended` is "error"; the call is denied then, too.
+    `reach` maps each scope to its words in the prompt, for example "this run". Returns None if nobody can be asked and
+    `unattended` is "leave". If nobody can be asked and `unattended` is "error", the call is denied and NobodyThere is raised.
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
@@ -86,14 +90,14 @@ NO_CARD = "the approval card here works only while its kernel runs; without an a
 
 
 def name_call(approval: Approval, number: int) -> str:
-    """Words for a card's title: the number of the call that it asks about, or of the running call that asks a question."""
+    """Return a card's title. It has the number of the call to approve, or of the running call whose function asks a question."""
     return f"{'asked in ' if approval.question else ''}call {number} of this run"
 
 
 async def put_card(
     output: CellOutput, approval: Approval, record: Block, position: str, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Show the approval card in `output` until `approval` is decided. A viewer without widgets shows the `record` instead."""
+    """Show the approval card in `output` until `approval` is decided. A front-end without widgets shows `record` instead."""
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, position=position, reach=reach, comms=kernel.CardComms())
@@ -106,23 +110,25 @@ async def put_card(
 
 
 def _may_click() -> bool:
-    """Return whether a card may be tried although there is no keyboard."""
+    """Return whether to try a card on a client that answers no `input()`: no card was tried before, and buttons may work here."""
     return _Clicks.arrive is None and may_have_buttons()
 
 
 def may_have_buttons() -> bool:
-    """False if no button can be shown and clicked: outside a kernel, without widgets, or if a program executes the notebook."""
+    """Return whether a button can perhaps be shown and clicked. It cannot outside a kernel, without ipywidgets, or if a program
+    such as nbconvert executes the notebook.
+    """
     return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
 
 
 def note_click() -> None:
-    """Called when a click has come back to this kernel: somebody is there, even if the client has no keyboard."""
+    """Store that a click has come back to this kernel. So a person can click cards, although the client answers no `input()`."""
     _Clicks.arrive = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
-    """Show a card for `GRACE` seconds. If nobody clicks, the call is denied, and no later request waits again."""
-    # The denial has no effect if the request is decided by then.
+    """Show a card for `GRACE` seconds. If nobody clicks, deny the call. Later requests are then decided without a card."""
+    # This denial has no effect if a person has decided before.
     timer = asyncio.get_running_loop().call_later(GRACE, lambda: approval.deny(NOBODY, by="unattended"))
     try:
         await show_card(approval)
@@ -136,8 +142,10 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 def ask_at_prompt(
     approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Ask by a prompt. A person types y; n with a reason; e to edit the arguments; a for all calls of this tool in this run; s
-    for all in this session; or ? for an explanation. `reach` has the words for "this run" and "this session".
+    """Ask with a prompt, until `approval` is decided. A person types one of these letters:
+
+    y to run the call, n and a reason to deny it, e to edit the arguments, a to allow all calls of this tool in this run, s to
+    allow all its calls in this session, ? for an explanation. `reach` has the words for "this run" and "this session".
     """
     print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
     if approval.origin:
@@ -157,7 +165,7 @@ def ask_at_prompt(
 def _take_answer(
     approval: Approval, keys: Mapping[str, tuple[str, str]], read: Callable[[str], str], question: str
 ) -> None:
-    """Ask once, and act on the answer."""
+    """Ask once, and do what the person has typed. An unknown answer does nothing."""
     word, _, rest = _read(read, question).partition(" ")
     match _KEY_OF.get(word.lower(), word.lower()):
         case "y":
@@ -179,7 +187,7 @@ _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
 def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
-    """The letters that may be typed -> (the letter's name in the question, its effect)."""
+    """Return a dict from each letter that a person may type to (its words in the question, the explanation of its effect)."""
     tool = visible(approval.tool)
     keys = {
         "y": ("[y]es", "run it with these arguments"),
@@ -190,11 +198,11 @@ def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tupl
         "e": ("[e]dit", "change the arguments, one after the other, and run it"),
         "a": (
             f"[a]ll of this tool in {reach['run']}",
-            f"run it, and every later call of {tool} in {reach['run']} without a question",
+            f"run it, and run every later call of {tool} in {reach['run']} without asking",
         ),
         "s": (
             f"[s]: in {reach['session']}",
-            f"run it, and every later call of {tool} in {reach['session']} without a question",
+            f"run it, and run every later call of {tool} in {reach['session']} without asking",
         ),
         "?": ("[?]", "show these keys, and what the tool does"),
     }
@@ -203,13 +211,13 @@ def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tupl
 
 
 def _describe_tool(approval: Approval) -> list[str]:
-    """The tool's description and source, as lines."""
+    """Return the lines of the tool's description and source code."""
     about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
     return [f"    {visible(line)}" for line in ("", *about.split("\n"))]
 
 
 def _write_argument(name: str, value: object) -> list[str]:
-    """One argument for a terminal: a text of several lines as lines, any other value as JSON."""
+    """Return the lines that show one argument in a terminal. A text of several lines keeps its lines. Other values are JSON."""
     if not isinstance(value, str) or "\n" not in value.strip("\n"):
         return [
             f"    {in_a_line(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}"
@@ -219,11 +227,11 @@ def _write_argument(name: str, value: object) -> list[str]:
 
 
 class _NobodyTypes(Exception):
-    """The keyboard gives no more lines. `str()` is the reason for the denial."""
+    """`input()` returned no line. The call is denied, and the message of this exception is the reason."""
 
 
 def _read(read: Callable[[str], str], prompt: str) -> str:
-    """One line from the keyboard. Raises _NobodyTypes at the end of the input, and for a line that is no text."""
+    """Read one line that a person types. Raises _NobodyTypes at the end of the input, and if `read` returns no str."""
     try:
         with kernel.allow_interrupts():
             line: object = read(prompt)
@@ -235,7 +243,11 @@ def _read(read: Callable[[str], str], prompt: str) -> str:
 
 
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
-    """Ask for a new value of each argument; Enter keeps the old one. An answer is read as JSON, or as text if it is no JSON."""
+    """Ask for a new value of each argument, then allow the call with the new values. Enter keeps an old value.
+
+    A typed value is read as JSON if it is valid JSON, else as text. If the old value is a text, a new value is read as JSON
+    only if it begins with a double quote.
+    """
     print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():

@@ -1,7 +1,8 @@
 """Convert a stream of LiteLLM's own harnesses (`litellm.harness`) into a stream of our events, which `show()` can show.
 
-A class of `litellm.harness.types` (1.110) has the fields of our class of the same name, or fewer. This module does not import
-LiteLLM: where there is an event of LiteLLM's, LiteLLM was imported. An event that a later release adds is shown as a line.
+Our event classes have the names of the classes in `litellm.harness.types` (1.110), and all their fields. This module does not
+import LiteLLM, since the code that made LiteLLM's events has imported it. If a later release of LiteLLM adds an event class,
+each event of that class is shown as one line.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ _KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
 """Our event classes whose objects can be made from the fields of LiteLLM's objects."""
 
 LOOK = 0.15
-"""Seconds that LiteLLM's `on_approval` gets to answer before a card is shown, and between later looks at its answer."""
+"""Seconds that we wait for the answer of LiteLLM's `on_approval` before we show a card. While the card is shown, we look for
+the answer again at this interval."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
-"""LiteLLM denies a request with this reason if the reader of its stream has left the request unanswered."""
+"""The reason with which LiteLLM denies a request that the reader of its stream has not answered."""
 
 
 def _is_theirs(value: object, kind: type) -> bool:
@@ -58,7 +60,7 @@ def is_litellm_result(value: object) -> bool:
 
 
 def convert_result(result: Theirs) -> Result:
-    """Convert LiteLLM's Result into this package's. If `result` is one of this package already, return it unchanged."""
+    """Convert LiteLLM's Result into a Result of this package. Return a Result of this package unchanged."""
     if isinstance(result, Result):
         return result
     converted = _Conversion(live=False)
@@ -71,8 +73,8 @@ def convert_result(result: Theirs) -> Result:
 class LiteLLMStream:
     """Reads LiteLLM's stream (sync or async), and yields our events asynchronously. `result` is LiteLLM's own Result.
 
-    If the reader is cancelled, the read from LiteLLM's stream continues, because a cancel inside LiteLLM's generator would end
-    the stream without a Done event.
+    A cancelled reader does not cancel the read from LiteLLM's stream. If LiteLLM's generator were cancelled, its stream would
+    end without a Done event.
     """
 
     def __init__(self, stream: Theirs) -> None:
@@ -87,7 +89,7 @@ class LiteLLMStream:
         """The task that waits for LiteLLM's own decision about the last request."""
         self._cancelled = False
         self.result: Theirs = None
-        """LiteLLM's Result, once its Done event has come."""
+        """LiteLLM's Result; None before LiteLLM's Done event."""
 
     def cancel(self) -> None:
         """Stop the turn, and deny its open requests."""
@@ -124,8 +126,10 @@ class LiteLLMStream:
         return event
 
     async def _take_over_later(self, ours: Approval) -> None:
-        """Decide our request as soon as LiteLLM's is decided: by a slow `on_approval`, or because LiteLLM's own stream was
-        cancelled. That ends the wait for a person.
+        """Wait until LiteLLM's request is decided, then decide our request `ours` in the same way. The card of `ours` then
+        stops waiting.
+
+        This happens if LiteLLM's `on_approval` answers late, or if other code cancels LiteLLM's stream.
         """
         while not ours.answered:
             await asyncio.sleep(LOOK)
@@ -133,11 +137,11 @@ class LiteLLMStream:
 
 
 def _find_answer(theirs: Theirs) -> Decision | None:
-    """The decision about LiteLLM's request `theirs`; None while the request is not decided."""
+    """Return the decision about LiteLLM's request `theirs`; None if the request is not decided yet."""
     if not theirs.answered:
         return None
     try:
-        theirs.wait().send(None)  # its future is done, so this ends at once, whatever the future's loop is
+        theirs.wait().send(None)  # the future is done, so this ends at once, also on another loop
     except StopIteration as ended:
         allowed, reason = ended.value
         return Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")
@@ -156,18 +160,18 @@ class _Conversion:
     """Converts LiteLLM's events into ours, one after the other, and collects the data for a Result."""
 
     def __init__(self, *, live: bool) -> None:
-        """`live`: True if the turn is running while its events are converted; only then can the time of a call be measured."""
+        """`live`: True if the turn is still running. Only then we can measure the seconds of its calls."""
         self._live = live
         self._events: list[Theirs] = []
-        """Our events, and the notices between them."""
+        """The converted events. They include notices for events that have no class of ours."""
         self._open: dict[str, tuple[ToolCall, float]] = {}
-        """The calls without a result by their ids, each with the time at which it began."""
+        """The id of each call without a result -> (the call, the time at which it began)."""
         self._asked: dict[str, tuple[Theirs, Approval]] = {}
         """The id of a call -> (LiteLLM's request, our request)."""
         self._text = ""
 
     def take(self, event: Theirs) -> list[Shown]:
-        """Convert one event of LiteLLM's; returns our events for it."""
+        """Convert one of LiteLLM's events, and return our events for it."""
         if _is_theirs(event, Done):
             return [*self.end(event.result), Done(self.result(event.result))]
         made = self._request(event) if _is_theirs(event, Approval) else [self._make(event)]
@@ -175,7 +179,7 @@ class _Conversion:
         return made
 
     def end(self, result: Theirs) -> list[Shown]:
-        """Return the answer as a Text event if it was only in LiteLLM's Result; else []."""
+        """Return [a Text event with the answer] if no event has had the answer, only LiteLLM's Result. Else return []."""
         is_answer = result.stop_reason != "runtime_error" and result.output is None
         if not is_answer or result.text.strip() in self._text:
             return []
@@ -186,7 +190,7 @@ class _Conversion:
     def result(self, theirs: Theirs) -> Result:
         """Convert LiteLLM's Result into ours."""
         failed = theirs.stop_reason == "runtime_error"
-        # LiteLLM appends the error to the partial text, and has no field for errors.
+        # LiteLLM's Result has no field for an error. The message of the error is at the end of `text`.
         error = theirs.text.removeprefix(self._text).strip() or "the run failed, and gave no reason"
         return Result(
             text=self._text if failed else theirs.text,
@@ -201,21 +205,24 @@ class _Conversion:
         )
 
     def hand_back(self) -> None:
-        """Give each open approval request of LiteLLM's the decision that our request for the same call got.
+        """Answer each open approval request of LiteLLM's as our request for the same call was decided.
 
-        Where ours has no decision, do nothing: LiteLLM then denies its request itself.
+        If our request is not decided, do nothing. LiteLLM then denies its request itself.
         """
         for theirs, ours in self._asked.values():
             if ours.decision is not None and not theirs.answered:
                 theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
 
     def deny_open(self) -> None:
-        """Deny all our requests that have no decision, because the turn is stopped."""
+        """Deny all our requests that are not decided. Called when the turn is cancelled."""
         for _, ours in self._asked.values():
             ours.deny(ENDED, by="stop")
 
     def take_over(self, call_id: str) -> Decision | None:
-        """If our request is open, decide it as LiteLLM's was decided. Returns the decision that LiteLLM has followed, or None."""
+        """Decide our open request about this call as LiteLLM's request was decided.
+
+        Return the decision that LiteLLM has followed; None if LiteLLM's request is not decided yet.
+        """
         theirs, ours = self._asked[call_id]
         answer = _find_answer(theirs)
         if answer is not None and not ours.answered:
@@ -235,7 +242,10 @@ class _Conversion:
         return self._end_call(made) if isinstance(made, ToolResult) else made
 
     def _request(self, theirs: Theirs) -> list[Shown]:
-        """Make our request for LiteLLM's. It gets an open call of the same tool; if there is no such call, a call is added."""
+        """Make our approval request from LiteLLM's, which names no call. We choose an open call of the same tool.
+
+        If no call of the tool is open, we make one. Returns the new events: our request, after the new call if we made one.
+        """
         calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         fitting = [call for call in calls if call.input == theirs.input] or calls
@@ -256,9 +266,9 @@ class _Conversion:
         return [ours] if fitting else [call, ours]
 
     def _end_call(self, result: ToolResult) -> Shown:
-        """Return the result with its decision and the seconds of its call, which include the wait for the decision."""
+        """Add the decision and the seconds of the call to `result`. These seconds include the wait for the decision."""
         if result.id not in self._open:
-            return Notice(f"a result of a call that was not announced: {first_line(result.output, 200)}")
+            return Notice(f"a result came without its tool call: {first_line(result.output, 200)}")
         _, began = self._open.pop(result.id)
         decision = self.take_over(result.id) if result.id in self._asked else None
         return dataclasses.replace(

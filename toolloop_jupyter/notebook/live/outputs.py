@@ -1,8 +1,8 @@
-"""Collect the prints, displays and generator items of a running tool call, in the order in which a person reads them.
+"""Collect the prints, displays and generator items of a running tool call, in their order on the page.
 
-Consecutive prints to stdout (or to stderr) become one text, which has progress bars in their last state. An updated display
-replaces the old one. A widget (such as tqdm's bar in notebooks) is shown as its present `repr`. `RunHooks` collects all this
-for the page that shows the run.
+Consecutive prints to stdout (or to stderr) become one text. In this text, a progress bar has only its last state. An update of
+a display replaces the display. A widget (for example tqdm's bar in notebooks) is shown as its current `repr`. `RunHooks`
+collects the outputs of all calls of a run, for the page that shows the run.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..html import counted
 from ..transcript import WIDGET, find_bundle, get_picture_bytes
 
 MOST_KEPT = 400_000
-"""The most characters that are kept of one printed text: its beginning and its end."""
+"""The largest number of characters that we keep of one printed text. Of a longer text, we keep the beginning and the end."""
 LOADING = "loading litellm (once in a kernel, some seconds)"
 LAST_ITEMS = 20
-"""How many of a generator's last items are shown while it runs."""
+"""The number of items that are shown while a generator runs: its newest ones."""
 LATE = 0.2
-"""Seconds for which output that comes after a call's end is collected, before all of it is shown."""
+"""Seconds for which we collect the output that comes after the end of a call, before we show it."""
 
 
 class PrintedText:
-    """A printed text that grows."""
+    """A printed text to which more is added."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -59,20 +59,20 @@ class PrintedText:
 
 
 class CallOutputs(PrintKeeper):
-    """Collects the outputs of one tool call, from any thread. `str()` of this object is their text for the model."""
+    """Collects the outputs of one tool call. Any thread may add outputs. `str()` returns the text of the outputs for the model."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._parts: list[tuple[str, Any]] = []
         self._positions: dict[str, int] = {}
-        """Display id -> the index of the display in `_parts`."""
+        """The id of each display -> its index in `_parts`."""
         self._widgets: dict[int, object] = {}
         self._taken = 0
         self._items: deque[object] = deque(maxlen=LAST_ITEMS)
         self._item_count = 0
 
     def take(self, kind: str, payload: Any) -> None:
-        """Add an output. `kind` is "stdout" or "stderr" for a text, "display" for a MIME bundle."""
+        """Add an output. `kind` is "stdout" or "stderr" if `payload` is a text, "display" if `payload` is a MIME bundle."""
         with self._lock:
             self._taken += 1
             if kind != "display":
@@ -95,14 +95,17 @@ class CallOutputs(PrintKeeper):
         self._parts.append(("display", bundle))
 
     def add_item(self, item: object) -> None:
-        """Add one more item of a generator."""
+        """Add an item that the tool's generator has yielded."""
         with self._lock:
             self._taken += 1
             self._items.append(item)
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """The outputs so far, in order. With `items`, a generator's last items follow, for a call that has returned no value."""
+        """Return the outputs so far, in order. With `items`, the newest items of a generator follow.
+
+        A call that has returned a value needs no `items`, since its value has all of them.
+        """
         with self._lock:
             parts: list[tuple[str, object]] = [
                 (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
@@ -127,7 +130,7 @@ class CallOutputs(PrintKeeper):
         return self._taken == 0
 
     def state(self) -> object:
-        """A value that differs from the earlier one if there is new output."""
+        """Return a value to compare with an earlier value of this method. They differ if there is new output."""
         with self._lock:
             return (
                 self._taken,
@@ -164,11 +167,11 @@ def _read_text(bundle: Mapping[str, object]) -> str:
 
 
 def _find_widget(view: object) -> object:
-    """The widget that a MIME bundle's `view` names, or None. ipywidgets is not imported: without it there are no widgets."""
+    """Return the widget that a MIME bundle's `view` names, or None. If ipywidgets is not imported yet, there are no widgets."""
     module = sys.modules.get("ipywidgets.widgets.widget")
     if module is None or not isinstance(view, Mapping):
         return None
-    # Private since ipywidgets 8; `Widget.widgets` before. ipywidgets answers a front-end's request for all states from it.
+    # private: `_instances`, the dict of all widgets since ipywidgets 8. ipywidgets 7 has the public `Widget.widgets` instead.
     widgets = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
     return widgets.get(view.get("model_id"))
 
@@ -182,7 +185,7 @@ class RunningCall:
     def __init__(self) -> None:
         self.outputs = CallOutputs()
         self.note = ""
-        """The progress that the tool has reported, in words."""
+        """The last progress that the tool has reported, in words."""
         self._began = time.monotonic()
         self._seen: object = None
         self._show_late: Callable[[], None] | None = None
@@ -198,12 +201,12 @@ class RunningCall:
         return not self.note and self.outputs.is_empty
 
     def has_news(self) -> bool:
-        """Return whether something is new since this method was last called: output, progress, or another second of time."""
+        """Return True if there is new output or progress since the last call of this method, or if a second has passed."""
         seen, self._seen = self._seen, (self.outputs.state(), self.note, int(self.seconds))
         return seen != self._seen
 
     def take(self, kind: str, payload: object) -> None:
-        """Add a print or display of the tool. Called from the tool's thread."""
+        """Add a print or display of the tool. The thread of the tool calls this method."""
         self.outputs.take(kind, payload)
         if self._show_late is not None and self._timer is None:
             self._timer = threading.Timer(LATE, self._late)
@@ -211,8 +214,9 @@ class RunningCall:
             self._timer.start()
 
     def end(self, show_late: Callable[[], None]) -> None:
-        """Called when the call has its result. The call may leave a thread running; from now on `show_late` is called to show
-        what that thread prints or displays.
+        """Store that the call has its result. From now on, call `show_late` after new output.
+
+        There is new output if the call has left a thread running that still prints or displays something.
         """
         self._show_late = show_late
 
@@ -223,14 +227,16 @@ class RunningCall:
 
 
 class RunHooks(Observer):
-    """Collects what a run's page shows and the run's events do not have: what the run is doing, its usage so far, and the prints,
-    displays, generator items and progress of its tools. It draws nothing. Its methods are called from any thread.
+    """Collects facts for a run's page that are not in the run's events.
+
+    These are: what the run is doing, its usage so far, and the prints, displays, generator items and progress of its tools.
+    This class draws nothing. Any thread may call its methods.
     """
 
     wants_output = True
 
     def __init__(self, model: str = "") -> None:
-        """`model` is the run's model. If LiteLLM has to be imported for it, the page says so until the first model call."""
+        """`model` is the run's model. If LiteLLM must be imported for this model, `doing` says so until the first model call."""
         self.doing = LOADING if model and must_load(model) else "starting"
         self.usage = Usage()
         self.cost: float | None = 0.0
@@ -242,7 +248,7 @@ class RunHooks(Observer):
         return time.monotonic() - self._began
 
     def of(self, call_id: str) -> RunningCall | None:
-        """The facts about the call with this id; None before its function starts."""
+        """Return the facts about the call with this id; None before its function starts."""
         return self._calls.get(call_id)
 
     def begin(self, call_id: str) -> None:
@@ -276,7 +282,7 @@ class RunHooks(Observer):
 
 
 def pass_on(kind: str, payload: Any) -> None:
-    """Print or display a tool's output where it would go without this package."""
+    """Print or display a tool's output as if this package did not capture it."""
     with kernel.redirect_output(None):
         if kind != "display":
             getattr(sys, kind).write(payload)
@@ -287,14 +293,15 @@ def pass_on(kind: str, payload: Any) -> None:
             )
 
 
-# --- figures that a tool leaves open in pyplot; they are shown at its call (the inline backend shows them below the cell) ---
+# --- figures that a tool leaves open in pyplot; we show them with the tool's call, not below the cell -------------
 
 _watching: list[object] = []
-"""One object for each tool that runs now. If several run, one cannot know which has made a figure; then the figure stays open."""
+"""One object for each running tool. If several tools run at once, we cannot know which of them opened a figure. We then leave
+the figure open, and the inline backend shows it below the cell."""
 
 
 class FigureBundle(dict[str, object]):
-    """A MIME bundle, and the figure that the bundle was made from."""
+    """A MIME bundle that shows `figure`."""
 
     def __init__(self, data: Mapping[str, object], figure: object) -> None:
         super().__init__(data)
@@ -303,9 +310,10 @@ class FigureBundle(dict[str, object]):
 
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
-    """Call `take` with a bundle for each figure that the code inside has opened and not closed; close the figure in pyplot.
+    """Return a context manager. At its end, take the pyplot figures that the code inside has opened and not closed.
 
-    This happens only with the inline backend, and only if the backend closes figures at the end of a cell (its default).
+    `take` gets a MIME bundle of each figure. Then pyplot closes the figure. Figures are taken only with the inline backend, and
+    only if that backend closes figures at the end of a cell (its default).
     """
     before = {id(figure) for figure in _open_figures()}
     me = object()
@@ -326,7 +334,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
 
 
 def _open_figures() -> list[object]:
-    # pyplot keeps its open figures in this module, and the inline backend reads them there.
+    # pyplot and the inline backend, too, find all open figures in matplotlib's module `_pylab_helpers`.
     helpers = sys.modules.get("matplotlib._pylab_helpers")
     return (
         [] if helpers is None else [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]

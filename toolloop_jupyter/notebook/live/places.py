@@ -1,8 +1,8 @@
-"""The outputs of one run, one below the other, in a limited number.
+"""Show the outputs of one run one below the other, and keep their number below a limit.
 
-JupyterLab shows the first 50 outputs of a cell (its `maxNumberOutputs`, 4.6) and hides later ones, so it could hide the
-approval card. So when a run has `MOST` outputs, the older ones are joined into one output: the cell is cleared and all outputs
-are shown again, which a front-end does without a flicker (`clear_output(wait=True)`).
+JupyterLab (4.6) shows the first 50 outputs of a cell (its setting `maxNumberOutputs`) and hides all later ones. A hidden output
+could be an approval card. So when a run has `MOST` outputs, we join the older outputs into one. To do this, we clear the cell
+and show all outputs again. A front-end does this without a flicker (`clear_output(wait=True)`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .. import kernel
 from ..transcript import WIDGET, Block, make_bundle
 
 MOST = 40
-"""The most outputs of a run. The others up to JupyterLab's limit are left for the person's own code."""
+"""The largest number of outputs that a run has. JupyterLab shows 10 more, for outputs of other code in the cell."""
 KEPT = 10
-"""How many of the newest outputs are never joined: one of them is being written, one may be a card."""
+"""The number of the newest outputs, which we do not join. They still change: one grows, another may be a card."""
 EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 
@@ -29,23 +29,25 @@ class CellOutput:
         self.display: _Display | None = None
 
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
-        """Show a MIME bundle, or replace the present one. If `soon` is False and this output is joined with others, the
-        change is not sent now, but with the next change of the others.
+        """Show a MIME bundle in place of the current one, if any.
+
+        If `soon` is False and this output is joined with others, the change is not sent to the front-end now. It is sent with
+        the next change of one of these others.
         """
         if bundle == self.bundle:
             return
         if WIDGET in self.bundle and not self._column.can_update:
-            self.display = None  # a card that cannot be replaced; this bundle goes below it
+            self.display = None  # the card cannot be replaced, so this bundle is shown below it
         self.bundle = bundle
         self._column.show(self, soon=soon)
 
     @property
     def is_there(self) -> bool:
-        """True if the output has its position in the cell."""
+        """True if the output is in the cell already."""
         return self.display is not None
 
     def draw(self, block: Block | None, *, soon: bool = True) -> None:
-        """Show a block, or replace the present one; None empties the output. For `soon`, see `put`."""
+        """Show a block in place of the current one; if `block` is None, empty the output. For `soon`, see `put`."""
         self.put(EMPTY if block is None else make_bundle(block), soon=soon)
 
 
@@ -58,7 +60,7 @@ class _Display:
         self.hold(outputs)
 
     def hold(self, outputs: list[CellOutput]) -> None:
-        """Show these outputs instead of the present ones."""
+        """Show `outputs` instead of the outputs that are shown now."""
         for output in self.outputs:
             output.display = None
         for output in outputs:
@@ -86,7 +88,7 @@ class _Display:
 
 
 class OutputColumn:
-    """All outputs of one run. `owns`: True if nothing else is in the cell, so that the cell may be cleared."""
+    """All outputs of one run. `owns`: True if the cell has no outputs of other code. Only then we may clear the cell."""
 
     def __init__(self, cell: kernel.Cell, *, owns: bool = False) -> None:
         self._cell = cell
@@ -95,11 +97,11 @@ class OutputColumn:
         self._displays: list[_Display] = []
 
     def output(self) -> CellOutput:
-        """A new output."""
+        """Return a new output."""
         return CellOutput(self)
 
     def show(self, output: CellOutput, *, soon: bool) -> None:
-        """Show the present bundle of an output."""
+        """Send the current bundle of `output` to the front-end. For `soon`, see `CellOutput.put`."""
         if output.display is not None:
             if soon or len(output.display.outputs) == 1:
                 self._cell.update(output.display.bundle(), output.display.display_id)
@@ -108,7 +110,7 @@ class OutputColumn:
 
     def _append(self, output: CellOutput) -> None:
         if self._displays and self.can_update and (last := self._displays[-1]).is_empty:
-            last.hold([output])  # else the place of a finished card or progress would be an empty gap
+            last.hold([output])  # a finished card or progress has left an empty output: use it
             self._cell.update(output.bundle, last.display_id)
             return
         if self._owns and len(self._displays) >= MOST:
@@ -117,12 +119,12 @@ class OutputColumn:
         self._cell.display(output.bundle, display_id=self._displays[-1].display_id)
 
     def _put_together(self) -> None:
-        """Join the older outputs into one display, or into several if widgets stand between them. Show all outputs again."""
+        """Join the older outputs into one display, but leave widgets alone. Then show all outputs again."""
         older, newest = self._displays[:-KEPT], self._displays[-KEPT:]
         for display in older:
             display.hold([output for output in display.outputs if output.bundle != EMPTY])
         kept = [*_between_widgets(older), *(display.outputs for display in newest)]
-        # New displays, since a front-end would put the old ids at their old positions.
+        # All displays get new ids: a front-end would show an old id at its old position.
         self._displays = [_Display(outputs) for outputs in kept]
         self._cell.clear()
         for display in self._displays:
@@ -130,7 +132,7 @@ class OutputColumn:
 
 
 def _between_widgets(displays: list[_Display]) -> Iterator[list[CellOutput]]:
-    """The outputs in groups: neighbouring displays without widgets form a group, a display with a widget is a group alone."""
+    """Yield the outputs in groups. Each display with a widget is a group. The displays between two widgets are one group."""
     together: list[CellOutput] = []
     for display in displays:
         if not display.is_widget:

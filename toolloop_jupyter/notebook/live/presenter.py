@@ -1,4 +1,4 @@
-"""Show what the Python API brings into a notebook: a stream, a Result, the approval cards of `agent()` and of sessions."""
+"""Show in a notebook what the Python API makes: streams, Results, and the approval cards of `agent()` and of sessions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
-    """Await `start()`, and return its value. If `model` needs LiteLLM's import, a line in the cell says so until it is done."""
+    """Await `start()`, and return its value. If `model` needs LiteLLM, the cell shows a line while LiteLLM is being imported."""
     if not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
@@ -58,17 +58,20 @@ async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
 
 
 def can_ask_in_cell() -> bool:
-    """Return whether a person can be asked in the running cell: by a card, or at a terminal's prompt."""
+    """Return whether this code runs in a kernel, which can show a card, or in a terminal, which can show a prompt."""
     return kernel.in_kernel() or kernel.in_terminal()
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask in the running cell, and leave a record of the decision there. A run in a tool asks outside of the tool's output."""
+    """Ask a person in the running cell. Afterwards, show the request and its decision there.
+
+    If a tool has started the run, the card is not part of the tool's output.
+    """
     await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
 
 
 async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
-    """Ask in the running cell about a call in the run of one row of a table: row `number` of `total`."""
+    """Ask a person in the running cell about a call in the run for row `number` of a table with `total` rows."""
     await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
 
 
@@ -80,7 +83,7 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
 
     try:
         await ask_person(approval, card, reach=reach)
-    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and decides
+    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
         raise
@@ -89,12 +92,14 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
 
 
 def show(stream: Any, name: str | None = None) -> Any:
-    """Show a run's stream of events in the cell, as they come, with approval cards. Returns the run's Result.
+    """Show a run in the cell while it runs: its events and its approval cards. Returns the run's Result.
 
-    Write `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. `name` is the
-    notebook's variable that gets the Result. A stream of LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) is shown,
-    too; then LiteLLM's Result is returned. If the stream was read to its end before, only its Result is shown. If `stream` is a
-    Result, it is shown, and None is returned. Raises Mistake for any other value.
+    Write `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync stream. `name` is
+    the notebook's variable that gets the Result.
+
+    `stream` may also be a stream of LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`). Then LiteLLM's Result is
+    returned. If `stream` was read to its end before, only its Result is shown. If `stream` is a Result, this Result is shown,
+    and None is returned. Raises Mistake for any other value.
     """
     if isinstance(stream, Result) or is_litellm_result(stream):
         kernel.Cell.here().display(bundle(convert_result(stream)))
@@ -115,15 +120,16 @@ def _explain_no_stream(given: object) -> str:
 
 
 async def _show(stream: Any, name: str | None) -> Any:
-    ours = getattr(stream, "aio", stream)  # of our sync stream, the async stream behind it
+    ours = getattr(stream, "aio", stream)  # a sync stream of ours has an async stream as `aio`
     if getattr(stream, "result", None) is not None:
         kernel.Cell.here().display(bundle(convert_result(stream.result)))
         result = stream.result
     elif not isinstance(ours, AsyncEventStream):
         theirs = LiteLLMStream(stream)
         options = ViewOptions(name, hint=None, unattended="leave", has_hooks=False)
+        # `%toolloop show` needs this Result. For runs of our own, `api.py` calls `keep`.
         keep(await _follow(theirs, CellRun(kernel.Cell.here(), _HEAD, options)))
-        return theirs.result  # for %toolloop show; a run of ours is kept when it ends
+        return theirs.result
     else:
         hooks = RunHooks(ours.model)
         options = ViewOptions(name, asks=ours.approver == "reader", has_hooks=ours.observe(hooks))
@@ -144,18 +150,19 @@ async def _follow(stream: Any, run: CellRun) -> Result:
 # --- a Result as a cell's value -------------------------------------------------------------------------------
 
 _last: list[Result] = []
-"""[the Result of the last run of a `%%toolloop` cell or of the API]; [] before the first run, and without an IPython shell."""
+"""[the Result of the last run of a `%%toolloop` cell or of the Python API]; [] before the first run and outside IPython."""
 _just_shown: list[tuple[weakref.ref[Any], str]] = []
-"""[(the Result or Rows whose run was shown last, the execution of its cell)]: as that cell's value it is not shown again."""
+"""[(the Result or Rows whose run was shown last, the execution id of its cell)]. If the Result is also the value of that cell,
+it is not shown a second time."""
 
 
 def keep(result: Result) -> None:
-    """Keep the Result of the last run, for `%toolloop show` and `export`, instead of the one before it."""
+    """Keep `result` as the Result of the last run. `%toolloop show` and `%toolloop export` use it."""
     _last[:] = [result]
 
 
 def last() -> Result | None:
-    """The Result of the last run, however it ended."""
+    """Return the Result of the last run, also of a failed or cancelled run. None before the first run."""
     return _last[0] if _last else None
 
 
@@ -173,7 +180,9 @@ def display(result: Result) -> None:
 
 
 def _was_shown(result: object) -> bool:
-    """Return whether this cell has just shown the run of `result`. This is forgotten afterwards: a second call returns False."""
+    """Return whether this cell has just shown the run of `result`. A call deletes this information, so the next call returns
+    False.
+    """
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
@@ -181,7 +190,7 @@ def _was_shown(result: object) -> bool:
 
 
 def display_rows(rows: RowsLike) -> None:
-    """Show the record of `rows` in the current cell, unless this cell has just shown their run."""
+    """Show the transcript of `rows` in the current cell, unless this cell has just shown the run of the rows."""
     if not _was_shown(rows):
         kernel.Cell.here().display(bundle_rows(rows))
     elif not kernel.in_kernel():
@@ -189,22 +198,22 @@ def display_rows(rows: RowsLike) -> None:
 
 
 def bundle_rows(rows: RowsLike) -> Mapping[str, str]:
-    """The record of `rows` as a MIME bundle with "text/html" and "text/plain"."""
+    """Return the transcript of `rows` as a MIME bundle with "text/html" and "text/plain"."""
     return make_bundle(draw_finished_rows(rows))
 
 
 def bundle(result: Result) -> Mapping[str, str]:
-    """The transcript as a MIME bundle with "text/html" and "text/plain"."""
+    """Return the transcript of `result` as a MIME bundle with "text/html" and "text/plain"."""
     return make_bundle(render(result))
 
 
 def markdown(result: Result) -> str:
-    """The transcript as safe Markdown."""
+    """Return the transcript of `result` as Markdown. Each text in it is fenced code, so the Markdown is harmless everywhere."""
     return to_markdown(result)
 
 
 class Diagram:
-    """A diagram: a notebook shows its picture, a terminal its text."""
+    """A diagram. A notebook shows it as a picture, a terminal shows it as text."""
 
     def __init__(self, bundle: Mapping[str, str]) -> None:
         self._bundle = bundle
@@ -217,5 +226,5 @@ class Diagram:
 
 
 def diagram(result: Result) -> Diagram:
-    """The diagram of a run: the times of its model calls, approvals and tool calls."""
+    """Return the diagram of a run. It shows when each model call, approval and tool call began and ended."""
     return Diagram(make_bundle(timeline(result)))

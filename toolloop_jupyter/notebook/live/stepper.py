@@ -1,7 +1,7 @@
 """Show the exact request to the model and the model's exact reply, in step mode and in dry runs.
 
-The block of a request has a line for each new message and, folded, the JSON that is sent. So a lesson can show that a model
-only ever sees messages and schemas.
+The block of a request has a line for each new message. The JSON that is sent is in the block, too, but folded. So a lesson can
+show that a model sees nothing but messages and schemas.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 @dataclass(frozen=True)
 class Sent:
-    """The last model call that a run has shown."""
+    """The last model call that was shown in a run."""
 
     request: Mapping[str, Any]
     reply: Mapping[str, Any] | None = None
-    """The message that came back."""
+    """The model's message; None before it has come."""
 
 
 def request_block(
     request: Request, *, sent: bool = True, title_of: str = "", last: Sent | None = None
 ) -> Block:
-    """The block of a request to the model, before it is sent. With `sent` False, it belongs to a dry run, which sends nothing.
+    """Return the block that shows a request before it is sent to the model. `sent` is False in a dry run, which sends nothing.
 
-    With `sent`, the block shows the messages that are new since `last`, the run's previous model call; else it shows all. The
-    whole request is folded behind them. API keys and headers are named, but their values are not shown. `title_of` is the name
-    of the model that a person sees in a dry run.
+    If `sent` is True, the block lists only the messages that are new since the previous model call. `last` is the previous
+    model call of the run, if there was one. If `sent` is False, the block lists all messages. The whole request is in the
+    block, too, but folded. Of API keys and headers, only the names are shown. `title_of` is the model's name in the title of a
+    dry run.
     """
     shown = request.shown()
     messages, tools = shown["messages"], _list_names(shown)
@@ -68,7 +69,7 @@ def request_block(
     options, before = (
         _list_options(shown),
         {"stream": True} if sent else {},
-    )  # streaming is usual, so it is not listed
+    )  # most requests have stream=True, so it is not listed
     before = before if last is None else _list_options(last.request)
     changed = [f"{key}={_shorten(value)}" for key, value in options.items() if before.get(key) != value]
     changed += [f"no {key}" for key in before if key not in options] if last is not None else []
@@ -77,11 +78,11 @@ def request_block(
         lines.append(("not shown", ", ".join(request.secrets)))
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
     made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _drop_nulls(shown))
-    return made if sent else Block(put_style_behind(made.html), made.text)  # there is no head
+    return made if sent else Block(put_style_behind(made.html), made.text)  # no head above has the style
 
 
 def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> int:
-    """How many of `messages` a person has seen already: in the last model call, or in earlier turns of the conversation."""
+    """Return how many of `messages` a person has seen before: in the last model call, or in earlier turns of the conversation."""
     if last is not None:
         earlier = last.request["messages"]
         return len(earlier) if messages[: len(earlier)] == earlier else 0
@@ -104,8 +105,9 @@ _NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
 def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request without the null fields of its messages, which LiteLLM (1.110) does not send either. The bytes of
-    pictures and files are shortened.
+    """Copy a request without the null fields of its messages. LiteLLM (1.110) does not send null fields.
+
+    Long data of pictures, sounds and files is shortened in the copy.
     """
     messages = [cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
     return {
@@ -114,11 +116,11 @@ def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _MOST_BYTES = 200
-"""The bytes of a picture or file are shortened if they have more characters than this (as base64)."""
+"""If the base64 text of a picture, sound or file has more characters than this, it is shortened."""
 
 
 def cut_bytes(value: Any, name: str = "") -> Any:
-    """Copy plain data. Of each data address (`data:…`), and of each sound's `data`, only the beginning is copied."""
+    """Copy JSON data. Shorten long `data:` URLs (pictures and files) and each long text under the key "data" (sounds)."""
     if isinstance(value, dict):
         return {key: cut_bytes(item, key) for key, item in value.items()}
     if isinstance(value, list):
@@ -130,7 +132,7 @@ def cut_bytes(value: Any, name: str = "") -> Any:
 
 
 def _describe_content(content: object) -> str:
-    """The content of a message in words: its texts, and the types of its other parts."""
+    """Return the text of a message's content. A part that is no text is named by its type, for example "[image_url]"."""
     if not isinstance(content, list):
         return str(content)
     return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)
@@ -147,7 +149,7 @@ _ENDS = {
 
 
 def reply_block(reply: Reply) -> Block:
-    """The block of a model's reply: its tool calls and tokens. The text of the reply was shown when it came."""
+    """Return the block that shows the tool calls and the tokens of a model's reply. The text of the reply is shown already."""
     usage, asked = reply.usage, [call["function"] for call in reply.message.get("tool_calls") or ()]
     if asked:
         brought = f"it asks for {counted(len(asked), 'tool call')}"
@@ -163,7 +165,7 @@ def reply_block(reply: Reply) -> Block:
 
 
 def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
-    """The block of a tool call before its function runs."""
+    """Return the block that shows a tool call before its function runs."""
     title = f"next: run {name}({short_arguments(arguments)})"
     return _make_block("›", title, [], "the arguments", dict(arguments))
 
@@ -177,7 +179,7 @@ def _describe_message(message: Mapping[str, Any], last: Sent | None) -> tuple[st
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)
     line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
-    if line.endswith(":"):  # the first line only announces the others
+    if line.endswith(":"):  # the first line is only an introduction to the next lines
         line, more = join_reason(text), 0
     return f"{_MARKS.get(role, '·')} {role}", f"{line} … {counted(more, 'more line')}" if more > 0 else line
 
@@ -187,7 +189,7 @@ def _shorten(value: object) -> str:
 
 
 def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
-    """The block of a step: `title`, with `whole` as JSON folded behind it, and below the title a row for each of `lines`."""
+    """Return the block of a step. Its title opens the JSON of `whole`. Below the title, it has a row for each of `lines`."""
     rows = "".join(
         f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(label)}</code></td>'
         f'<td style="text-align:left">{inline(text)}</td></tr>'
@@ -202,8 +204,9 @@ def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, 
 
 
 class Stepper(Observer):
-    """Makes a run wait before each model call and tool call until Next is clicked. After "Run to end", it shows the
-    calls, but the run does not wait.
+    """Makes a run wait for a click on Next before each model call and each tool call.
+
+    After a click on "Run to end", the calls are still shown, but the run does not wait.
     """
 
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
@@ -225,7 +228,7 @@ class Stepper(Observer):
             self._last = replace(self._last, reply=make_plain(reply.message))
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """Show the tool call, and wait for Next. In ask mode, the call's approval card follows."""
+        """Show the tool call, and wait for Next. In ask mode, the approval card of the call is shown after that."""
         await self._show_and_hold(call_preview(call.name, arguments), f"run {call.name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
@@ -244,7 +247,7 @@ class Stepper(Observer):
 
         def go_on(answer: Literal["next", "run"]) -> None:
             self._is_holding = answer == "next"
-            loop.call_soon_threadsafe(answered.set)  # a click may come on a subshell's thread
+            loop.call_soon_threadsafe(answered.set)  # a subshell's thread may handle the click
 
         card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"))
         output = self._run.output()
@@ -272,5 +275,5 @@ class Stepper(Observer):
 
 
 def _read(prompt: str) -> str:
-    """One line from the keyboard. The kernel waits, as for any input()."""
+    """Read one line that a person types. The kernel does nothing else during `input()`."""
     return input(prompt).strip().lower()

@@ -1,7 +1,8 @@
 """Show a run in its cell. An event is drawn once, when it comes. A growing text and a running call are drawn repeatedly.
 
-`CellRun` reads the run's stream and draws everything. `RunHooks` only collects what the loop reports. Ten times a second,
-`CellRun` shows what was collected, and the text that is new. So a burst of tokens costs ten messages a second, not thousands.
+`CellRun` reads the run's stream and draws everything. `RunHooks` collects facts from the loop and draws nothing. Ten times a
+second, `CellRun` draws the collected facts and the new text. So even thousands of tokens a second cause only ten updates a
+second.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that an observer of the loop waits before it shows something. Meanwhile earlier events are shown."""
+"""Seconds that an observer of the loop waits before it shows something. In this time, the view shows earlier events."""
 SHOW_RUNNING_AFTER = 0.08
-"""Seconds after which a tool that still runs is shown as running. Most tools end sooner, and are shown only once."""
+"""Seconds after which a call is shown as running. Most calls end sooner, and are shown only once."""
 SHOW_SECONDS_AFTER = 0.5
-"""Seconds after which the time of a running tool is shown below its row. If the tool has output, both are shown at once."""
+"""Seconds after which the time of a running call is shown below its row. If the tool prints something before, the output and
+the time are shown at once."""
 
 
 def _nothing() -> Mapping[str, object]:
@@ -57,30 +59,34 @@ def _nothing() -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """How a run is shown, and how a person is asked about its calls."""
+    """Options for how a run is shown, and how a person is asked about its calls."""
 
     name: str | None = None
     """The notebook's variable that gets the Result."""
     model: str = ""
-    """The run's model. If it needs LiteLLM, the page can say that LiteLLM is being imported."""
+    """The name of the run's model. If the model needs LiteLLM, the page can say that LiteLLM is being imported."""
     hint: str | None = ""
-    """Words after an expression such as `result.files`, if no variable has the Result. None if no variable can have it."""
+    """Words for the page after an expression such as `result.files`, for example " (with --as result)". None: the page has no
+    such expressions, since no variable can hold the Result."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     asks: bool = True
-    """True if a person is asked in the cell; False if the run's `on_approval` answers requests."""
+    """True if a person is asked in the cell; False if the run's `on_approval` answers the requests."""
     has_hooks: bool = True
-    """True if the run calls its observers; False for a run of LiteLLM's own harnesses, and for one that has begun."""
+    """True if the run calls the view's `RunHooks`. False for LiteLLM's own harnesses, and for a run that had begun before."""
     raises: bool = False
-    """True if a failed run becomes the cell's error. Then the page does not show the error a second time."""
+    """True if the cell raises the error of a failed run. Then the page does not show the error a second time."""
     owns_cell: bool = False
     """True if the cell shows nothing but this run."""
     finish: Callable[[], Mapping[str, object]] = _nothing
-    """Called when the turn is over. Returns MIME data that the run's last output keeps for a later kernel."""
+    """Called at the end of the turn. The run's last output gets the MIME data that this function returns. So the saved notebook
+    keeps the data, and a later kernel can read it."""
 
 
 class RunHead:
-    """The run's first output: its head, which is the line above the run. While the run goes on, a toolbar can replace it."""
+    """The run's first output. It shows the head, which is the line above the run. While the run lasts, it may show a toolbar
+    instead.
+    """
 
     def __init__(self, output: CellOutput, block: Block, hooks: RunHooks) -> None:
         self.block = block
@@ -98,7 +104,7 @@ class RunHead:
         self._show()
 
     def replace(self, block: Block) -> None:
-        """Show another head. If there is a toolbar, a person sees the head only when the run has ended."""
+        """Replace the head by `block`. If there is a toolbar, a person sees the head only after the run."""
         self.block = block
         self._show()
 
@@ -112,8 +118,9 @@ class RunHead:
             self._show()
 
     def end(self, *, has_foot: bool) -> None:
-        """Remove the toolbar; the head stays. `has_foot`: there is a line below the run, which has the style sheet now. So the
-        head is shown without it.
+        """Remove the toolbar, and show the head.
+
+        `has_foot`: True if there is a line below the run. That line has the style sheet, so the head is shown without one.
         """
         self._is_loading = False
         self.block = without_style(self.block) if has_foot else self.block
@@ -129,14 +136,14 @@ class RunHead:
 
 
 class _Row(NamedTuple):
-    """The two outputs of a call: its row and, below the row, its progress while it runs."""
+    """The two outputs of a call: its row and, below the row, the progress of the running call."""
 
     row: CellOutput
     progress: CellOutput
 
 
 class CellRun:
-    """Shows one run in one cell, and asks its approvals there."""
+    """Shows one run in one cell, and asks a person there about its calls."""
 
     def __init__(
         self,
@@ -145,7 +152,9 @@ class CellRun:
         options: ViewOptions | None = None,
         hooks: RunHooks | None = None,
     ) -> None:
-        """`hooks` observes the run. If it is None, `self.hooks` is new, and the caller has to add it to the run's observers."""
+        """`hooks` is an observer of the run. If `hooks` is None, the caller must add the new `self.hooks` to the run's
+        observers.
+        """
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
         self.hooks = hooks or RunHooks(options.model)
@@ -161,7 +170,7 @@ class CellRun:
         """Cancels the run whose stream is being read."""
 
     def output(self) -> CellOutput:
-        """A new output in the cell."""
+        """Return a new output in the cell."""
         return self._column.output()
 
     def put(self, block: Block) -> None:
@@ -169,17 +178,17 @@ class CellRun:
         self.output().draw(block)
 
     async def say(self, text: str, kind: str) -> None:
-        """Show the line `text` below everything that has come so far."""
+        """Show the line `text` below all earlier outputs of the run. `kind` is the kind of the notice, such as "warning"."""
         await self.caught_up()
         self.put(notice(text, kind))
 
     async def caught_up(self) -> None:
-        """Wait until all earlier events are shown, and end the text that is being written. Later text begins a new block."""
+        """Wait until all earlier events are shown. End the text that is being written, so that later text begins a new block."""
         await asyncio.sleep(CATCH_UP)
         self._show(self._steps.end_text())
 
     def replace_head(self, head: Block) -> None:
-        """Show `head` above the run, in the place of the present one."""
+        """Show `head` above the run, instead of the current head."""
         if head != self._head.block:
             self._head.replace(head)
 
@@ -192,7 +201,7 @@ class CellRun:
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
         """Read a stream to its end, and return its Result. An interrupt cancels the turn; the end of the turn is still shown.
 
-        Raises HarnessError for a stream that ends without a Done event.
+        Raises HarnessError if the stream ends without a Done event.
         """
         self._cancel = cancel
         self._head.begin(can_update=self._column.can_update, stop=self.stop)
@@ -222,7 +231,7 @@ class CellRun:
         return result
 
     async def take(self, event: Event | Compaction | Notice) -> None:
-        """Show one event. If it is a request for approval, ask, and wait for the decision."""
+        """Show one event. If it is a request for approval, ask a person, and wait for the decision."""
         changed = self._steps.take(event)
         self._show(changed)
         if isinstance(event, Approval):
@@ -232,7 +241,7 @@ class CellRun:
     # --- requests ---------------------------------------------------------------------------------------------
 
     async def _ask(self, approval: Approval, step: CallStep) -> None:
-        """Ask about a call, and show the decision."""
+        """Ask a person about a call, or wait for the run's `on_approval`. Then show the decision."""
         options = self._options
         self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
 
@@ -244,7 +253,8 @@ class CellRun:
                 await approval.wait()
             elif not approval.answered:
                 await ask_person(approval, show_card, unattended=options.unattended, means=options.means)
-        except asyncio.CancelledError:  # an interrupt: deny it now, else the stream denies it as unanswered
+        except asyncio.CancelledError:
+            # An interrupt. If we do not deny the call now, the stream denies it with another reason: not answered.
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
@@ -269,13 +279,14 @@ class CellRun:
                 case Notice(kind="error") if self._options.raises:
                     pass  # the cell's error has this text
                 case _:
-                    self._writer.show()  # the text so far comes first; after a retry it may still grow
+                    self._writer.show()  # the text so far is shown first; after a retry it may still grow
                     self.output().draw(self._page.draw(step))
 
     def _call_changed(self, step: CallStep) -> None:
         running = self.hooks.of(step.call.id)
         if not step.is_over:
-            if step.approval is None and not self._options.has_hooks:  # nobody reports when it starts
+            # Without hooks, no observer reports the start of the call.
+            if step.approval is None and not self._options.has_hooks:
                 self.hooks.begin(step.call.id)
                 self._show_call(step)
         elif step.is_brief:
@@ -315,7 +326,7 @@ class CellRun:
             self._head.update()
 
     def _show_running(self) -> None:
-        """Show each running call once. Below it, show its output and its time whenever they have changed."""
+        """Show the row of each running call once. Below the row, show the output and the time of the call whenever they change."""
         for step in self._steps.open_calls:
             running = self.hooks.of(step.call.id)
             if running is None or step.state == "waiting" or running.seconds < SHOW_RUNNING_AFTER:

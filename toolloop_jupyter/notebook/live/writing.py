@@ -1,6 +1,6 @@
 """Show the model's text while it grows.
 
-`grow` is called for every delta, and is cheap. `show` is called ten times a second, and shows the text so far.
+`grow` is called for each delta, and does little work. `show` is called ten times a second, and shows the text so far.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from .places import CellOutput, OutputColumn
 
 
 class CellWriter:
-    """Writes into the outputs of a cell. A long text takes several outputs, so that its finished parts are not sent again."""
+    """Writes into the outputs of a cell. A long text gets several outputs, so that its complete pieces are sent only once."""
 
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
         self._outputs: dict[TextStep, list[CellOutput]] = {}
-        """The outputs of each text: its finished pieces, then the rest."""
+        """The outputs of each text: first those of its complete pieces, then the output of the rest."""
         self._step: TextStep | None = None
         """The text that is being written."""
         self._text = StreamingText()
         self._fed = 0
-        """How many deltas of the step are in `_text` already."""
+        """The number of the deltas of `_step` that are in `_text`."""
 
     def grow(self, step: TextStep) -> None:
-        """Called for each delta of a text. The first delta gets the text's first output."""
+        """Create the output of a text when its first delta comes. Later deltas of the text change nothing here."""
         if step is not self._step:
             self._step, self._text, self._fed = step, StreamingText(), 0
             self._outputs[step] = [self._column.output()]
 
     def show(self) -> None:
-        """Show the text that is being written."""
+        """Show the current text so far."""
         step = self._step
         if step is None or step.is_whole:
             return
@@ -46,7 +46,10 @@ class CellWriter:
         outputs[-1].draw(self._text.block())
 
     def end(self, step: TextStep) -> None:
-        """Show a text that is complete, or that has changed because it was taken back or became the validated output."""
+        """Show the final form of a text.
+
+        The text is complete, was taken back (a retry), or is now shown as the validated output.
+        """
         outputs = self._outputs.setdefault(step, [self._column.output()])
         if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
             rest = self._text.block(final=True)
@@ -63,18 +66,18 @@ class CellWriter:
 
 
 class TerminalWriter:
-    """Writes to a terminal, where nothing can be replaced. A text is printed as it comes, a thought when it is complete."""
+    """Writes to a terminal, where printed text cannot be replaced. Prints each delta of a text, but a thought only as a whole."""
 
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
         self._step: TextStep | None = None
-        """The text that is partly written."""
+        """The text that is not complete on the terminal yet."""
         self._filter = KeyFilter()
         self._in_line = False
-        """True if the last line on the terminal has text in it."""
+        """True if the text that was printed last did not end with a newline."""
 
     def grow(self, step: TextStep) -> None:
-        """Write the newest delta of a text. A thought is not written yet."""
+        """Write the newest delta of a text. Write nothing for a thought: `end` writes the whole thought."""
         if not step.is_thought:
             self._step = step
             if new := prose(self._filter.add(step.pieces[-1])):
@@ -82,13 +85,13 @@ class TerminalWriter:
                 print(new, end="", flush=True)  # noqa: T201 - a terminal
 
     def show(self) -> None:
-        """End the line, since the next output is not part of the text. After that output, the text may continue."""
+        """End the line. Called before another output, which is not part of the text. After that output, the text may continue."""
         if self._in_line:
             self._in_line = False
             print()  # noqa: T201 - a terminal
 
     def end(self, step: TextStep) -> None:
-        """Write the rest of a text that is complete or has changed. What is on the terminal stays there."""
+        """Write the rest of a text that is complete or has changed. Text that is on the terminal already stays unchanged."""
         if step is self._step:
             rest = prose(self._filter.end())
             if rest or self._in_line:
@@ -98,34 +101,37 @@ class TerminalWriter:
             self._column.output().draw(self._page.draw(step))
 
 
-# --- model text while it is being written, at a cost that does not grow with its length ---
+# --- model text while it grows. The work for one update does not depend on the length of the text. ---
 #
-# The complete part (all Markdown blocks but the last) becomes a piece of its own, in its final form. Only the rest is rendered
-# and sent again. So for a long answer, only a few times its length is sent.
+# All Markdown blocks but the last one are complete. They become a piece, which is sent once, in its final form. Only the rest
+# is rendered and sent again and again. So the bytes that are sent for a long answer are only a few times its length.
 
 PIECE = 1_500
-"""The least characters of a piece, which ends where a Markdown block ends. Later pieces are longer, so that there are few."""
+"""The smallest number of characters in the first piece. Later pieces are longer, so that a text has few pieces. A piece ends at
+the end of a Markdown block."""
 LONGEST_PIECE = 8_000
-"""After so many characters, a piece ends at the next line's end, even within a Markdown block (a long list, or code)."""
+"""A Markdown block may be very long (a list, or code). A piece with more characters than this therefore ends at the end of a
+line, also inside a block."""
 
 
 class StreamingText:
-    """Collects deltas. `take()` returns the complete pieces of the text, `block()` the rest so far."""
+    """Collects deltas. `take()` returns the complete pieces of the text. `block()` returns the rest so far."""
 
     def __init__(self) -> None:
         self.text = ""
-        """Everything so far, as the model wrote it."""
+        """All deltas so far, unchanged."""
         self._open = ""
-        """The rest of the text. If the last piece ended within code, the rest begins with a new fence."""
+        """The rest of the text, behind the last piece. If that piece ended inside a code block, the rest begins with a new
+        fence."""
         self._count = 0
 
     def add(self, delta: str) -> None:
-        """Add a delta. This is cheap: nothing is rendered."""
+        """Add a delta. This renders nothing, so it takes little time."""
         self.text += delta
         self._open += delta
 
     def take(self) -> list[Block]:
-        """The pieces that have become complete since this was last called (mostly none). Each gets an output of its own."""
+        """Return the pieces that are complete since the last call of this method. The list is mostly empty."""
         pieces: list[Block] = []
         while split := split_markdown(self._open, self._enough, LONGEST_PIECE):
             piece, self._open = split
@@ -134,8 +140,8 @@ class StreamingText:
         return pieces
 
     def block(self, *, final: bool = False) -> Block:
-        """The rest of the text. With `final`, code is in colour and formulas are typeset."""
-        # The plain text is left out, since only a finished block needs it: that halves the bytes sent ten times a second.
+        """Return the block of the rest. With `final`, code is in colour and formulas are typeset."""
+        # Only a finished block needs the text/plain. Without it, each of the ten updates a second has half the bytes.
         if final:
             return text_block(self._open)
         return Block(written(markdown_html(self._open, streaming=True)), "")

@@ -1,4 +1,4 @@
-"""What Tab offers on the line of `%%toolloop` and `%toolloop`: options, tools, output models, sessions, model names, files."""
+"""Offer completions for Tab on the lines of `%%toolloop` and `%toolloop`: options and their values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
-"""The models that are offered until litellm, which knows all names, is loaded."""
+"""The model names that Tab offers before litellm is imported. Afterwards, Tab offers all names that litellm knows."""
 _TYPES = {
     Kind.TOOLS: "function",
     Kind.OUTPUT: "class",
@@ -29,11 +29,11 @@ _TYPES = {
     Kind.FOLDER: "path",
     Kind.ATTACHED: "path",
 }
-"""The word that a front-end shows beside a value of this kind; for every other kind it is "value"."""
+"""The kind of an option -> the type that a front-end shows beside each completion. The type of all other kinds is "value"."""
 
 
 def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> dict[str, str]:
-    """The completions of `word` on `line`, in order, each with its type. `commands` are those of `%toolloop`."""
+    """Return the completions of `word` on `line`, in order: completion -> type. `commands` are the commands of `%toolloop`."""
     before = line[: len(line) - len(word)] if line.endswith(word) else line
     words = before.split()[1:]
     option, of_line_magic = _find_open_option(words), line.startswith("%toolloop")
@@ -51,7 +51,7 @@ def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str
 
 
 def _find_open_option(words: list[str]) -> Option | None:
-    """The option whose value is being written: the last option, if it can still take a value."""
+    """Return the option whose value the person is typing: the last option, if it can take one more value. Else return None."""
     for number, word in enumerate(reversed(words)):
         if word.startswith("-"):
             option = find_option(word)
@@ -110,7 +110,7 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
 
 
 def _list_policies(names: Mapping[str, object]) -> list[str]:
-    """The variables that can be a policy: mappings of tools to modes, and functions that are no tools."""
+    """Return the names of variables that may hold a policy: a mapping of tools to modes, or a function that is not a tool."""
     tools = find_marked_tools(names)
     return [
         name

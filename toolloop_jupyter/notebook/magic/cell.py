@@ -1,4 +1,4 @@
-"""Run one `%%toolloop` cell: make a session from its options and the defaults, run a turn of it, show the run."""
+"""Run one `%%toolloop` cell: make a session from the cell's options and the defaults, run one turn, and show the run."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from ..transcript import Block
 
 
-# --- recordings and scripts: the file that a cell records to or replays, also when cells run again ---------------
+# --- recordings and scripts: which file a cell records to or replays, and where it begins when it runs again -----
 
 
 class Tapes:
-    """The recordings of one kernel. Cells that name the same file share one recording."""
+    """Keeps the recordings and replays of one kernel. Cells that name the same file share one recording."""
 
     def __init__(self) -> None:
         self._recorders: dict[Path, Recorder] = {}
@@ -66,25 +66,25 @@ class Tapes:
             weakref.WeakKeyDictionary()
         )
         self.recording_to: Path | None = None
-        """The file of `%toolloop record on FILE`: every run of the notebook is recorded to it."""
+        """The file of `%toolloop record on FILE`. All runs of the notebook are recorded to this file."""
         self.replaying_from: Path | None = None
-        """The file of `%toolloop replay on FILE`: every run of the notebook is answered from it."""
+        """The file of `%toolloop replay on FILE`. All runs of the notebook are answered from this file."""
 
     def running(self) -> list[tuple[str, Path]]:
-        """Recordings and replays of the whole notebook: ("recording", file), ("replaying", file)."""
+        """Return the recording and the replay of the whole notebook that are on now: ("recording", file), ("replaying", file)."""
         both = (("recording", self.recording_to), ("replaying", self.replaying_from))
         return [(word, file) for word, file in both if file is not None]
 
     def recorder(self, path: str | None) -> Recorder | None:
-        """The recorder of a cell with `--record path`, or of the whole notebook; None if nothing is recorded.
+        """Return the recorder for a cell with `--record path`; if `path` is None, the recorder of the whole notebook, or None.
 
-        The first cell of a kernel begins a new file; the next cells add to it.
+        The first cell of a kernel that names a file begins this file anew. The next cells add to the file.
         """
         wanted = find_file(path) if path else self.recording_to
         if wanted is None:
             return None
         if wanted not in self._recorders:
-            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` says why
+            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` shows why
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
@@ -92,7 +92,7 @@ class Tapes:
         return bool(path or self.replaying_from)
 
     def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:
-        """The Replay that answers the cells with `--replay path`. A file that has changed is read again."""
+        """Return the Replay that answers the cells with `--replay path`. If the file has changed, read it again."""
         wanted = find_file(path) if path else self.replaying_from
         assert wanted is not None
         replay = self._replays.get(wanted)
@@ -102,9 +102,9 @@ class Tapes:
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
-        """If the cell has run before, set a script or recording back to the position at which the cell began then.
+        """If the cell runs again, set the script or recording `answers` back to the position at which the cell began before.
 
-        Without a cell's id (some front-ends send none) the position stays. It also stays for a further run in one execution.
+        The position stays unchanged if the front-end sends no cell id, and in a second run of the same execution (in a loop).
         """
         if answers is None or cell_id is None or answers.position is None:
             return
@@ -116,7 +116,7 @@ class Tapes:
 
 
 def describe_source(model: str, answers: Answers | None, recorder: Recorder | None) -> str:
-    """The part of a cell's head about a demonstration, a replay or a recording; "" if there is none of these."""
+    """Return the words in a cell's head for a demonstration, a replay or a recording; "" if the cell is none of these."""
     demonstration = ["a demonstration, no language model"] if model == DEMO else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     if isinstance(answers, Replay) and answers.plays_tools:
@@ -125,11 +125,20 @@ def describe_source(model: str, answers: Answers | None, recorder: Recorder | No
     return ", ".join(demonstration + replayed + recorded)
 
 
+_DIFFERS = "a request differs from the recorded one; the run continues (--replay-loose)"
+
+
 class ModelNotes(Observer):
-    """Shows in a run's transcript which model of a recording answers and, once, that a request differed from the recorded one."""
+    """Shows in the head of a run which model of a recording answers.
+
+    Also warns, once, if a request of the run differs from the recorded request (`--replay-loose`).
+    """
 
     def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
-        """`head_for(model)` makes the run's head. It may change, since cells may run in another order than in the recording."""
+        """`head_for(model)` returns the run's head.
+
+        We make a new head after each reply. If cells run in another order than in the recording, another model may answer.
+        """
         self._answers, self._view, self._head_for = answers, view, head_for
         self._before = len(answers.differences)
         self._is_said = False
@@ -139,11 +148,11 @@ class ModelNotes(Observer):
         new = self._answers.differences[self._before :]
         if new and not self._is_said:
             self._is_said = True
-            await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")
+            await self._view.say(f"{_DIFFERS}: {new[0]}", "warning")
 
 
 class RecordingNotes(Observer):
-    """Shows in a run's transcript, once, that its recording has stopped, and why."""
+    """Shows a warning in a run's transcript, once, if the recording has stopped. The warning says why."""
 
     def __init__(self, recorder: Recorder, view: CellRun) -> None:
         self._recorder, self._view, self._is_said = recorder, view, False
@@ -167,7 +176,7 @@ _NOT_WITH_ROWS = {
     **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
     "attach": "a row is asked with the text of its cells",
 }
-"""The options that a run for each row does not take, and why."""
+"""The options that a cell with `--each` does not take -> the reason for the message."""
 _EMPTY_PROMPT = "the prompt is empty; write below the %%toolloop line what the model should do"
 
 
@@ -180,7 +189,7 @@ class Notebook:
         self.sessions: dict[str, NamedSession] = {}
         self.tapes = Tapes()
         self._without_docstring: set[str] = set()
-        """The tools without a docstring about which the person has had a note."""
+        """The names of tools without a docstring. A note has told the person about them."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -190,35 +199,35 @@ class Notebook:
 
     @property
     def autoawait(self) -> bool:
-        """True if the shell's cells may await (`%autoawait`)."""
+        """True if `await` works in the shell's cells (`%autoawait`)."""
         return bool(self._shell.autoawait)
 
     @property
     def last(self) -> Result | None:
-        """The Result of the last run in this kernel: of a cell, or of the API."""
+        """The Result of the last run in this kernel, whether a cell or the Python API has run it."""
         return live.last()
 
     def complete(self, said: Mapping[str, object]) -> Options:
-        """A value for every option: the one in `said`, else the notebook's setting, else the default."""
+        """Return a value for each option: the value in `said`, else the notebook's setting, else the default."""
         return complete(said, self.settings.said())
 
     def new_session(self, said: Mapping[str, object]) -> AsyncSession:
-        """A new session. The options in `said` win over the settings. Raises Mistake, or another one-line error."""
+        """Return a new session. The options in `said` win over the settings. Raises Mistake, or another one-line error."""
         return self._make_session(self.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
-        """Raise Mistake for options that are wrong for every cell. A model need not be defined yet."""
+        """Raise Mistake if the options in `said` would be wrong in each cell. The variable of a model need not exist yet."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
-        """A session with these options. `prompt` is used only for `--replay-tools`."""
+        """Return a session with these options. `prompt` is used only for `--replay-tools`."""
         try:
             return aagent_session(Harness.TOOL_LOOP, **self._keywords(options, prompt))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(in_flags(str(error))) from None
 
     def _keywords(self, options: Options, prompt: str) -> dict[str, Any]:
-        """The keyword arguments of `aagent_session` for the values of the options. The table of options has their names."""
+        """Return the keyword arguments of `aagent_session` for these options. `Option.keyword` has the name of each argument."""
         keywords: dict[str, Any] = {"options": {}}
         replayed, plays_tools = self.tapes.replays(options["replay"]), bool(options["replay_tools"])
         if plays_tools and not replayed:
@@ -241,7 +250,8 @@ class Notebook:
                 options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
             )
             keywords["model"] = replay
-            # A model call that failed in the recording fails again; the fallback's answer comes after it in the recording.
+            # A model call that failed in the recording fails again. The answer of the fallback model is the next call in the
+            # recording. So the replay itself is the fallback.
             keywords["options"]["fallback"] = [replay] * len(options["fallback"] or ())
             if plays_tools:
                 keywords["tools"] = replay.find_tools(prompt)
@@ -254,31 +264,33 @@ class Notebook:
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
     async def run(self, typed: Options, body: str) -> Result | Rows | None:
-        """Run a cell and show the run; returns its Result (Rows with `--each`), None for a dry run.
+        """Run a cell, and show the run. Return its Result; with `--each`, its Rows; for a dry run, None.
 
-        Raises Mistake for a wrong cell, before anything is shown.
+        If the cell is wrong, raises Mistake before anything is shown.
         """
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
-            raise Mistake(f"{flag} is for all runs of the notebook: %toolloop {flag} {typed[for_all.name]}")
+            raise Mistake(
+                f"{flag} is for all runs of the notebook together; write %toolloop {flag} {typed[for_all.name]}"
+            )
         variable = typed.get("as")
         if variable is not None and (not variable.isidentifier() or keyword.iskeyword(variable)):
             raise Mistake(f"--as {variable!r} is not a variable name")
         if "each" in typed:
             return await self._run_rows(typed, body)
         if for_rows := [o.typed[-1] for o in OPTIONS if o.is_of_rows and o.name in typed]:
-            raise Mistake(f"{for_rows[0]} goes with --each TABLE, a run for each row of a table")
+            raise Mistake(f"{for_rows[0]} needs --each TABLE (a run for each row of a table)")
         cell = kernel.Cell.here()
         prompt = self._read_prompt(body, typed.get("attach", ()))
         before = self.sessions.get(self.complete(typed)["session"] or "")
-        # Running a cell again replaces its turn (and those after it).
+        # If the cell ran before, its turn is replaced, and the later turns are dropped.
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
         said = {**before.said_before(turn), **typed} if before else typed
         options = self.complete(said)
         if options["dry_run"]:
             await self._dry_run(options, prompt, cell, turn)
             return None
-        # First of all, so that a file that cannot be written is an error before anything runs.
+        # Make the recorder first. If its file cannot be written, the cell fails before anything runs.
         recorder = self.tapes.recorder(options["record"])
         made = self._make_session(options, body)
         prompt = await self._prepare(made, prompt)
@@ -298,7 +310,7 @@ class Notebook:
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
     async def _run_rows(self, typed: Options, body: str) -> Rows | None:
-        """Run the prompt for each row of a table, and show the progress. Raises Mistake before anything is shown."""
+        """Run the prompt for each row of a table, and show the progress. If the cell is wrong, raises Mistake before that."""
         if not body.strip():
             raise Mistake(_EMPTY_PROMPT)
         if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
@@ -323,13 +335,13 @@ class Notebook:
     def _describe_rows(
         self, config: Config, options: Options, recorder: Recorder | None
     ) -> tuple[Block, RowsPageOptions]:
-        """(the line above the rows, the options of their page)."""
+        """Return (the line above the rows, the options of the page that shows the rows)."""
         answers = config.route.answers
         before = len(answers.differences) if answers else 0
 
         def tell_end() -> list[Block]:
             different = answers.differences[before : before + 1] if answers else []
-            told = [f"not as recorded, going on (--replay-loose): {one}" for one in different]
+            told = [f"{_DIFFERS}: {one}" for one in different]
             told += [recorder.stopped] if recorder is not None and recorder.stopped else []
             return [notice(words, "warning") for words in told]
 
@@ -366,9 +378,9 @@ class Notebook:
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run all rows. `variable` gets the rows that have ended, even if the run ends by an error.
+        """Run all rows. Put the finished rows into `variable`, also if an error or an interrupt ends the run.
 
-        Raises RunFailed if the run ended early without a single answer.
+        Raises RunFailed if the run ended early and no row has an answer.
         """
         try:
             await page.follow(run)
@@ -380,7 +392,7 @@ class Notebook:
         return rows
 
     async def _dry_run_rows(self, run: RowsRun, cell: kernel.Cell, model: str) -> None:
-        """Show the first row's first request, and how many rows there are."""
+        """Show the first request of the first row, and the number of rows."""
         request = await run.preview()
         if request is None:
             cell.display(make_bundle(notice("there is no row: nothing would be sent")))
@@ -389,7 +401,7 @@ class Notebook:
         cell.display(make_bundle([first, notice(tell_size_of_rows(request, run.total))]))
 
     def _read_prompt(self, body: str, attached: Sequence[str]) -> Prompt:
-        """The prompt of a cell: the files of `--attach`, and the text with its variables filled in. Raises Mistake."""
+        """Return the prompt of a cell: the files of `--attach`, and the text with its `{{name}}` filled in. Raises Mistake."""
         template = read_template(body, self.names)
         if not any(piece.strip() if isinstance(piece, str) else True for piece in template.pieces):
             raise Mistake(_EMPTY_PROMPT)
@@ -400,7 +412,9 @@ class Notebook:
             raise Mistake(str(error)) from None
 
     async def _prepare(self, session: AsyncSession, prompt: Prompt) -> Prompt:
-        """Prepare the prompt for the session's model. Raises Mistake if the model does not take a picture or file in it."""
+        """Prepare the prompt for the session's model. Raises Mistake if the model does not take a picture or file of the
+        prompt.
+        """
         try:
             if not prompt.needs:
                 return prompt
@@ -410,7 +424,7 @@ class Notebook:
             raise Mistake(in_flags(str(error))) from None
 
     async def _dry_run(self, options: Options, prompt: Prompt, cell: kernel.Cell, turn: int | None) -> None:
-        """Show the first request. This changes nothing: no session begins, no turn is taken back, no variable is set."""
+        """Show the first request. This changes nothing: no session begins, no turn is replaced, no variable is set."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
             before = named.session
@@ -425,7 +439,7 @@ class Notebook:
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
     ) -> tuple[NamedSession, list[Block]]:
-        """(the session that the cell continues, now with the options of `made`; notes for the person)."""
+        """Return (the session that the cell continues, notes for the person). The session gets the options of `made`."""
         name = options["session"]
         if not name:
             made.lasting = False
@@ -437,11 +451,11 @@ class Notebook:
         named.session.config = made.config
         named.had.update(before)
         gone = [] if going_back else [tool for tool in before if tool not in now]
-        told = f"session {name!r} had other tools before; gone: {', '.join(gone)}"
+        told = f"session {name!r} had other tools before; it no longer has: {', '.join(gone)}"
         return named, [notice(told)] if gone else []
 
     def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> list[Block]:
-        """A note for the person, once, if running a cell again cannot replace its turn."""
+        """Return a note, once in a session, if the front-end sends no cell ids: a cell that runs again then adds a turn."""
         count, name = len(named.turns()), options["session"]
         if cell.cell_id is not None or not count or options["append"] or named.knows_that_turns_add_up:
             return []
@@ -449,8 +463,8 @@ class Notebook:
             return []
         named.knows_that_turns_add_up = True
         note = (
-            f"this front-end does not name its cells: running a cell again adds a turn (this is turn {count + 1} of "
-            f"{name!r}); %toolloop reset {name} begins anew"
+            f"this front-end sends no cell ids, so a cell that runs again adds a turn (this is turn {count + 1} of "
+            f"{name!r}); to forget all turns: %toolloop reset {name}"
         )
         return [notice(note)]
 
@@ -489,8 +503,9 @@ class Notebook:
         replaced: ReplacedTurns | None,
         filled: Sequence[str],
     ) -> tuple[CellRun, list[Observer]]:
-        """(the view of the run, the run's observers). The Stepper is called before the view's hooks and the recorder,
-        so the run waits for Next before they learn of a step.
+        """Return (the view of the run, the run's observers).
+
+        The Stepper is called first. So the run waits for Next before the view's hooks and the recorder are called.
         """
         config = named.session.config
         answers = config.route.answers
@@ -533,7 +548,7 @@ class Notebook:
         return view, [observer for observer in observers if observer is not None]
 
     def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[Block]:
-        """A note about tools without a docstring. Each tool is in one note only."""
+        """Return a note about tools without a docstring; [] if earlier notes have named all of them."""
         new = [t.name for t in tools if not t.has_docstring and t.name not in self._without_docstring]
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []

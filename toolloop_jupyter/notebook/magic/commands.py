@@ -1,4 +1,4 @@
-"""The line magic `%toolloop`: show and set defaults, and manage sessions, recordings and exports."""
+"""The line magic `%toolloop`: shows and sets defaults, and manages sessions, recordings and exports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def _say(text: str) -> None:
-    """Print a magic's answer, without API keys and control sequences: the answer may repeat a name that the person has typed."""
+    """Print the answer of a command. API keys and control sequences are removed, since the answer may repeat typed text."""
     print(hide(plain(text)))  # noqa: T201
 
 
 def run(book: Notebook, line: str) -> object:
-    """Run one `%toolloop` line. Raises Mistake for a line that is not understood."""
+    """Run one `%toolloop` line, and return the value for the cell. Raises Mistake for a wrong line."""
     words = split_words(line)
     if not words or words[0].startswith("-"):
         configure(book, parse(line, book.names))
@@ -72,7 +72,7 @@ def status(book: Notebook) -> None:
 
 
 def _tell_spent() -> str:
-    """The cost of all runs of this kernel, also those of the API, in words."""
+    """Return the cost of all runs of this kernel in words. Runs of the Python API count, too."""
     told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
     unknown = (
         [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
@@ -81,14 +81,14 @@ def _tell_spent() -> str:
 
 
 def _measure(session: AsyncSession) -> str:
-    """The length of a session: its turns, also loaded ones, and the tokens of the turns in this kernel."""
+    """Return the number of a session's turns, and the tokens of the turns that ran in this kernel, in words."""
     turns, tokens = counted(len(session.starts), "turn"), session.usage.total_tokens
     length = turns if session.starts else counted(len(session.messages()), "message")
     return f"{length}, {counted(tokens, 'token')}" if session.results else length
 
 
 def configure(book: Notebook, said: Options) -> None:
-    """Set options as the notebook's defaults: all of them, or none if one is wrong. Then print the settings."""
+    """Set these options as the notebook's defaults, and print the settings. If one option is wrong, set none."""
     for option in OPTIONS:
         if option.name in said and not option.is_setting:
             raise Mistake(f"{option.typed[-1]} belongs on a %%toolloop cell; it cannot be a default")
@@ -100,7 +100,7 @@ def configure(book: Notebook, said: Options) -> None:
 
 
 def reset(book: Notebook, words: list[str]) -> None:
-    """Forget one session, or all sessions and the defaults."""
+    """Delete one session. Without a session's name, delete all sessions and the defaults."""
     if words:
         _find_session(book, words[0])
         del book.sessions[words[0]]
@@ -110,19 +110,19 @@ def reset(book: Notebook, words: list[str]) -> None:
 
 
 class Messages(list[dict[str, Any]]):
-    """A conversation as a list. When a cell shows it, the bytes of pictures and files are shortened."""
+    """The messages of a conversation. When a cell shows this list, long data of pictures and files is shortened."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - IPython calls it so
         printer.pretty(cut_bytes(list(self)))
 
 
 def history(book: Notebook, words: list[str]) -> Messages:
-    """The conversation of a session in OpenAI format. API keys are left out, as in a saved file."""
+    """Return the conversation of a session in OpenAI format, without API keys."""
     return Messages(hide_in(_find_session(book, _pick_session(book, words)).session.messages()))
 
 
 def show_runs(book: Notebook, words: list[str]) -> None:
-    """Show the last run again, or the runs of a session."""
+    """Show the last run again, or all runs of a session."""
     results = _find_session(book, words[0]).session.results if words else [book.last] if book.last else []
     if not results:
         raise Mistake("nothing has run yet")
@@ -145,7 +145,7 @@ def load_file(book: Notebook, words: list[str]) -> None:
 
 
 def resume(book: Notebook, words: list[str]) -> None:
-    """Continue a conversation from a saved notebook or file, in a new kernel."""
+    """Make a session from a conversation in a saved notebook or file. Used after a restart of the kernel."""
     if len(words) not in (1, 2):
         raise Mistake("write: %toolloop resume SESSION [FILE]")
     _begin(book, words[0], sessions.find(words[0], words[1] if len(words) > 1 else None, book.names))
@@ -170,7 +170,7 @@ def export(book: Notebook, words: list[str]) -> None:
 def record(book: Notebook, words: list[str]) -> None:
     """Start or stop recording every run of the notebook."""
     book.tapes.recording_to = _find_tape("record", words)
-    book.tapes.recorder(None)  # so that a file that cannot be written is an error now
+    book.tapes.recorder(None)  # if the file cannot be written, this fails now, not in a later cell
     _say(f"recording every run to {words[1]}" if words[1:] else "not recording")
 
 
@@ -178,7 +178,7 @@ def replay(book: Notebook, words: list[str]) -> None:
     """Start or stop answering every run of the notebook from a recording."""
     path = _find_tape("replay", words)
     told = "not replaying"
-    if path:  # read now, so that a file that cannot be read is an error now
+    if path:  # if the file cannot be read, this fails now, not in a later cell
         calls = len(book.tapes.replay(words[1], loose=False).calls)
         told = f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
     book.tapes.replaying_from = path
@@ -186,7 +186,7 @@ def replay(book: Notebook, words: list[str]) -> None:
 
 
 def _find_tape(command: str, words: list[str]) -> Path | None:
-    """The file in the words `on FILE`; None for `off`."""
+    """Return the file in `words` (`on FILE`); None if they are `off`. Raises Mistake for other words."""
     if words == ["off"]:
         return None
     if len(words) != 2 or words[0] != "on":
@@ -195,7 +195,7 @@ def _find_tape(command: str, words: list[str]) -> Path | None:
 
 
 def examine(book: Notebook, words: list[str]) -> None:
-    """Show what works on this kernel and front-end."""
+    """Show which features work on this kernel and front-end."""
     doctor.run(
         words,
         ask=book.complete({})["ask"],
@@ -250,4 +250,4 @@ COMMANDS = {
     "replay": replay,
     "nest": nest,
 }
-"""The commands of `%toolloop`."""
+"""The name of each command of `%toolloop` -> its function."""

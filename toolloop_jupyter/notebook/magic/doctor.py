@@ -1,4 +1,4 @@
-"""`%toolloop doctor`: try what works on this kernel and front-end, and say what to do about the rest."""
+"""`%toolloop doctor`: test which features work on this kernel and front-end, and show how to make the others work."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from ..transcript import Block, make_bundle
 from .options import in_flags
 
 NewSession = Callable[[Mapping[str, object]], AsyncSession]
-"""Makes a session from values of options, by the options' names."""
+"""Makes a session from a dict of options: name -> value."""
 WAIT = 15.0
-"""Seconds that the doctor waits for a click, unless --wait says otherwise (`asking.GRACE` where there is no keyboard)."""
+"""Seconds that the doctor waits for a click if `--wait` is not given. If nobody can be asked, it waits only `live.GRACE`
+seconds."""
 
 _PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
@@ -32,7 +33,7 @@ _INSTEAD = {
     "input": "approvals are typed: y, n REASON, e, a",
     "nobody": "approvals are denied",
 }
-"""The way of asking (`asking.find_means()`) -> what happens to approvals then."""
+"""How a person can be asked (a value of `live.find_means()`) -> the words for what happens to approvals."""
 _BUTTONS = "approval buttons"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
 _ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
@@ -42,13 +43,13 @@ _UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the examination."""
+    """One row of the doctor's table."""
 
     what: str
     state: Literal["ok", "bad", "note"]
     says: str
     remedy: str = ""
-    """What to install, switch on or type, if something is missing."""
+    """What the person should install, switch on or type; "" if nothing is missing."""
 
 
 def run(
@@ -56,8 +57,8 @@ def run(
 ) -> None:
     """Examine the kernel and the front-end, and show a table. `words` are `--model MODEL` and `--wait SECONDS`.
 
-    `ask` is the setting `ToolLoop.ask`. `awaits` is True if the shell's cells may await. `names` are the notebook's variables.
-    Raises Mistake for other words.
+    `ask` is the setting `ToolLoop.ask`. `awaits` is True if `await` works in the shell's cells. `names` are the notebook's
+    variables. Raises Mistake for other words.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
@@ -93,7 +94,7 @@ def _read_words(words: list[str]) -> tuple[str | None, float | None]:
 
 
 def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
-    """Findings about the kernel. `click` is the finding about the button."""
+    """Yield the findings about the kernel. `click` is the finding about the button."""
     if awaits:
         yield Finding(
             "awaited cells", "ok", "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
@@ -126,7 +127,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 
 def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
-    """Try a button, if one may be shown here. The finding is "ok" if a click came back, else it tells how approvals are asked."""
+    """Show a button, if one may work here, and wait for a click. If no click comes, the finding says how approvals are asked."""
     means = live.find_means(wish)
     instead = _INSTEAD[means]
     if not kernel.in_kernel():
@@ -146,7 +147,7 @@ def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
 
 
 async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
-    """Show a button and wait for a click. There is no other way to know that clicks come back: no message says it."""
+    """Show a button, and wait for a click. No message tells the kernel that a front-end sends clicks, so we must try one."""
     from ..widgets import ClickTest
 
     loop, clicked = asyncio.get_running_loop(), asyncio.Event()
@@ -162,7 +163,7 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
     except asyncio.TimeoutError:
         says = f"nobody clicked within {wait:g} s"
         if means == "nobody":
-            says += f", and nobody can be asked otherwise; {_INSTEAD[means]}"
+            says += f", and there is no other way to ask; {_INSTEAD[means]}"
             return Finding(_BUTTONS, "note", says, _UNATTENDED)
         remedy = "if you did click: %config ToolLoop.ask = 'input' asks by typing instead"
         return Finding(_BUTTONS, "bad", f"{says}, or the click did not come back", remedy)
@@ -175,12 +176,12 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
 
 
 async def _ask_model(new_session: NewSession, model: str) -> Finding:
-    """Ask the model for one word."""
+    """Send one short prompt to the model. Return the finding: the model answers, or why it does not."""
     try:
         session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    session.config = dataclasses.replace(session.config, host=Host())  # not a run for `%toolloop show`
+    session.config = dataclasses.replace(session.config, host=Host())  # so `%toolloop show` skips this run
     try:
         async with kernel.serving_clicks():
             result = await session.arun("Answer with one word: ready")

@@ -1,10 +1,10 @@
-"""Register `%%toolloop` and `%toolloop` with a shell, and find the cells that are ours.
+"""Register `%%toolloop` and `%toolloop` with a shell, and find the `%%toolloop` cells.
 
-`%%toolloop` is an async cell: an input transformer rewrites the cell into one `await`, so nothing is nested and Run
-All keeps its order (IPython does not await magics that are coroutine functions: seen on 7.34 to 9.18). A magic of this name is
-registered, too. It serves `run_cell_magic` and cells within `%%time`, through `kernel.run_sync`.
+An input transformer rewrites a `%%toolloop` cell into one `await`. So no loop runs inside another, and Run All runs the cells
+in order. A cell magic alone is not enough: IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
+We register such a magic, too, for `run_cell_magic` and for cells inside `%%time`. This magic waits in `kernel.run_sync`.
 
-Loading the extension imports neither pydantic nor litellm: the first cell that uses them imports them.
+Loading the extension imports neither pydantic nor litellm. The first cell that needs them imports them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ _DOUBLE = re.compile(r"^[ \t]*%%toolloop(?![\w%?])", re.MULTILINE)
 
 
 def split_cell(text: str) -> tuple[str, str] | None:
-    """(option line, body) of a `%%toolloop` cell as a person typed it, or None for any other cell.
+    """Return (option line, body) of a `%%toolloop` cell as the person typed them; None for any other cell.
 
-    `%%toolloop?` is IPython's own question for help, so it is not ours.
+    `%%toolloop?` counts as another cell: IPython shows the help for it.
     """
     found = _CELL.match(text)
     if found is None:
@@ -86,18 +86,18 @@ def split_cell(text: str) -> tuple[str, str] | None:
 
 
 def _body_as_typed(body: str) -> str:
-    """The body without the newline that IPython has added to it.
+    """Return the body without the newline that IPython has added.
 
-    IPython adds a newline to a cell that ends without one. A blank line, or a carriage return and a newline, at the end were
-    typed. A single newline may be typed or IPython's; it counts as IPython's.
+    If a cell does not end with a newline, IPython adds one. So a single newline at the end is removed, although the person may
+    have typed it. A blank line at the end, or a carriage return before the newline, was typed, and stays.
     """
     return body if body.endswith(("\n\n", "\r\n")) else body.removesuffix("\n")
 
 
 def explain_misplaced(text: str) -> str | None:
-    """A hint for a cell that was meant to be a `%%toolloop` cell but is not; None for every other cell.
+    """Return a hint for a cell that the person probably meant to be a `%%toolloop` cell; None for every other cell.
 
-    IPython itself would call it a syntax error in the middle of the prompt, or a line magic that does not exist.
+    IPython's own message for such a cell does not help: a syntax error somewhere in the prompt, or an unknown line magic.
     """
     if "%toolloop" not in text or text.lstrip().startswith("%%"):
         return None
@@ -113,7 +113,7 @@ def explain_misplaced(text: str) -> str | None:
 
 
 def _is_python(code: str) -> bool:
-    """Return whether `code` is complete Python code, magics included. If it is not, it may end inside a string, for example."""
+    """Return whether `code` is complete Python code. Magics are allowed. Code that ends inside a string is not complete."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     manager: Any = TransformerManager  # without types before IPython 9
@@ -125,7 +125,9 @@ def _is_python(code: str) -> bool:
 
 
 def _transform(lines: list[str]) -> list[str]:
-    """Rewrite a `%%toolloop` cell into one `await`. It is the first transformer, so the prompt stays as typed."""
+    """Rewrite a `%%toolloop` cell into one `await`. IPython calls this transformer first, so the prompt is as the person typed
+    it.
+    """
     text = "".join(lines)
     parts = split_cell(text)
     if parts is None:
@@ -136,14 +138,16 @@ def _transform(lines: list[str]) -> list[str]:
     return [_CALL.format(line=parts[0], body=parts[1])]
 
 
-# IPython (7.34 to 9.18) skips transformers with this mark when it asks whether a cell is complete: in a terminal the
-# rewritten cell would count as complete after its first line, before there is a prompt.
+# In a terminal, IPython asks after each line whether the cell is complete. It does not call transformers with this mark for
+# that (7.34 to 9.18). If it did, a rewritten cell would be complete after its first line, before the person can type a prompt.
 _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def _cannot_await() -> bool:
-    """Return whether the cell's code cannot await: inside another cell magic (`%%time`), in a cell that `shell.run_cell` runs
-    inside a running cell (`%run notebook.ipynb`), and after `%autoawait off`.
+    """Return whether the code of this cell cannot use `await`.
+
+    It cannot inside another cell magic (`%%time`), after `%autoawait off`, and in a cell that `shell.run_cell` runs while
+    another cell is running (`%run notebook.ipynb`).
     """
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -151,7 +155,7 @@ def _cannot_await() -> bool:
         return True
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
-        nested.add(InteractiveShell.run_cell.__code__)  # it would start the running loop again
+        nested.add(InteractiveShell.run_cell.__code__)  # `run_cell` would start the loop, which runs already
     here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - no public function does it
     while here is not None:
         if here.f_code in nested:
@@ -164,10 +168,10 @@ def _cannot_await() -> bool:
 
 
 async def run_cell(line: str, body: str) -> Result | Rows | None:
-    """Run one `%%toolloop` cell; returns its Result (Rows with `--each`), None for a dry run.
+    """Run one `%%toolloop` cell. Return its Result; with `--each`, its Rows; for a dry run, None.
 
-    Raises Mistake or another error of one line for a wrong cell, OutputInvalid or RunFailed for a failed run. A run of rows fails
-    only if it ended early without a single answer.
+    Raises Mistake, or another error that is shown in one line, if the cell is wrong. Raises OutputInvalid or RunFailed if the
+    run failed. A run of rows has failed only if it ended early and no row has an answer.
     """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
@@ -193,9 +197,10 @@ def _line_magic(line: str) -> object:
 class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
-    It starts the import at once after a cell that sets a default model which needs litellm. Otherwise it starts when the kernel
-    has been idle for `IDLE` seconds. If a run has used a model that is Python code (a script, a recording) by then, it does not
-    start the import, so a lesson's kernel stays small. Later runs with other models start the import themselves.
+    If the notebook's default model needs litellm, the import starts directly after a cell. If not, the import starts when the
+    kernel has been idle for `IDLE` seconds. But if an earlier run has used a model that is Python code (a script, a recording),
+    the import does not start, so that the kernel of a lesson needs little memory. A later run with another model imports
+    litellm.
     """
 
     IDLE = 1.0
@@ -208,7 +213,7 @@ class _BackgroundImport:
             shell.events.register(event, callback)
 
     def cancel(self) -> None:
-        """Start no import from now on."""
+        """Stop watching the cells, so that no import starts from now on."""
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -233,17 +238,18 @@ class _BackgroundImport:
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
 _ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
-"""Our functions whose coroutine somebody may have given to `asyncio.run`."""
+"""Our async functions that a person may call inside `asyncio.run(…)`."""
 _RUNNING_ALREADY = (
     "asyncio.run() cannot be called from a running event loop",
     "This event loop is already running",
     "Cannot run the event loop while another loop is running",
 )
-"""The errors of asyncio (3.10 to 3.14) if code enters a running loop by `asyncio.run` or `run_until_complete`."""
+"""The messages of asyncio's errors (3.10 to 3.14) if code calls `asyncio.run` or `run_until_complete` while a loop is
+running."""
 
 
 def _explain_running_loop(result: Any) -> None:
-    """After a cell that has failed because the kernel's loop is running, print what to write instead."""
+    """If a cell has failed because the kernel's loop is running already, print what to write instead."""
     error = result.error_in_exec
     if not isinstance(error, RuntimeError) or not str(error).startswith(_RUNNING_ALREADY):
         return
@@ -260,9 +266,11 @@ def _explain_running_loop(result: Any) -> None:
 
 
 def _has_own_hook(shell: Any, error: Exception) -> bool:
-    """Return whether the user shows such errors in another way: by `set_custom_exc`, or by a `showtraceback` such as rich's."""
+    """Return whether other code shows `error`: a handler of `set_custom_exc`, or a replaced `showtraceback` (for example
+    rich's).
+    """
     hooks = ("showtraceback", "_showtraceback")
-    # ipykernel itself sets such a method on the shell object when it starts; that method does not count.
+    # ipykernel sets these methods on the shell object, too, when it starts. Its own methods do not count as replaced.
     is_replaced = any(
         getattr(vars(shell)[name], "__func__", None) is not getattr(type(shell), name)
         for name in hooks
@@ -272,7 +280,10 @@ def _has_own_hook(shell: Any, error: Exception) -> bool:
 
 
 class _Nesting:
-    """Applies the setting `nest` when it is set; if a configuration file sets it, before the first cell. It cannot be undone."""
+    """Calls `kernel.nest_loop` when the setting `nest` is set to True. This lasts until the kernel ends.
+
+    If a configuration file sets `nest`, `kernel.nest_loop` is called before the first cell.
+    """
 
     def __init__(self, shell: Any, settings: Settings) -> None:
         self._shell, self._settings = shell, settings
@@ -285,7 +296,7 @@ class _Nesting:
         return bool(self._settings.nest)  # type: ignore[attr-defined]
 
     def cancel(self) -> None:
-        """Stop watching the setting. An event loop that can be nested stays so."""
+        """Stop watching the setting. If `kernel.nest_loop` was called, its effect stays."""
         self._settings.unobserve(self._follow, "nest")
         self._forget_cell()
 
@@ -302,7 +313,7 @@ class _Nesting:
 
     def _begin(self, *_: object) -> None:
         self._forget_cell()
-        if kernel.find_kernel_loop() is not None:  # one configuration may serve a terminal, too
+        if kernel.find_kernel_loop() is not None:  # a terminal may read the same configuration file
             kernel.nest_loop()
 
     def _forget_cell(self) -> None:
@@ -311,16 +322,16 @@ class _Nesting:
 
 
 def _must_import_litellm(model: str) -> bool:
-    """Return whether the default model `model` needs litellm. A word without a slash may be a ScriptedModel's variable: False.
+    """Return whether the default model `model` surely needs litellm. This imports no module for models that are Python code.
 
-    This function does not import the modules of models that are Python code.
+    Return False for a word without a slash, since it may be the variable of a ScriptedModel.
     """
     ours = model.isidentifier() or model.startswith("toolloop/")
     return bool(model) and not ours and must_load(model)
 
 
 class _Extension:
-    """Everything that is registered with one shell; `take_out` removes it again."""
+    """Registers everything with one shell. `take_out` removes everything from the shell."""
 
     def __init__(self, shell: Any) -> None:
         from IPython.core.magic import no_var_expand
@@ -339,7 +350,7 @@ class _Extension:
         shell.input_transformers_cleanup.insert(0, _transform)
         _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
-            # $name and {…} on the line are not expanded: an API key could get into a prompt.
+            # IPython must not expand $name and {…} on the line: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
         self._warmup = _BackgroundImport(shell, self.settings)
@@ -347,7 +358,7 @@ class _Extension:
         shell.events.register("post_run_cell", _explain_running_loop)
 
     def notebook(self) -> Notebook:
-        """The state of `%%toolloop` in this kernel."""
+        """Return the state of `%%toolloop` in this kernel."""
         from .cell import Notebook
 
         if self._book is None:
@@ -381,7 +392,7 @@ class _Extension:
 
 _MAGICS = ("%%toolloop", "%toolloop")
 _loaded: list[_Extension] = []
-"""The extension of this process's shell, when it is loaded."""
+"""[the extension of this process's shell]; [] if it is not loaded."""
 
 
 def _find_extension() -> _Extension:
@@ -406,10 +417,10 @@ def unload_extension(_shell: object) -> None:
 
 
 def _offer_candidates(shell: Any) -> Callable[[], None]:
-    """Answer Tab on our lines, where Python's own completions make no sense; returns a function that undoes this.
+    """Register completions for the lines of `%%toolloop` and `%toolloop`. Return a function that removes them.
 
-    IPython 8.6 and later get a matcher, which gives each completion a type. Older ones get a custom completer; Jedi still adds
-    its own completions.
+    On IPython 8.6 and later, this is a matcher. It gives each completion a type, and suppresses the completions of Python
+    names. On older versions, it is a custom completer without types, and Jedi still adds its completions.
     """
     from IPython.core import completer
 
@@ -418,7 +429,7 @@ def _offer_candidates(shell: Any) -> Callable[[], None]:
 
         return assist.find_candidates(_find_extension().notebook(), line.lstrip(), word, commands.COMMANDS)
 
-    module: Any = completer  # `context_matcher` is not there before 8.6
+    module: Any = completer  # IPython has `context_matcher` since 8.6
     if not hasattr(module, "context_matcher"):
 
         def complete(_: object, event: Any) -> list[str]:
@@ -436,7 +447,7 @@ def _offer_candidates(shell: Any) -> Callable[[], None]:
     def match(context: Any) -> Any:
         if not context.text_until_cursor.lstrip().startswith(_MAGICS):
             return {"completions": []}
-        # A matcher without completions would not suppress the others. So if there are none, the typed text itself is offered.
+        # If a matcher returns no completions, IPython shows those of other matchers. We then return the typed word.
         found = find(context.text_until_cursor, context.token) or {context.token: "value"}
         offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
         return {"completions": offered, "suppress": True, "ordered": True}

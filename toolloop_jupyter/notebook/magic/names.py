@@ -1,6 +1,6 @@
 """Find the notebook's variables that an option line or a prompt names: tools, models, policies, API keys, texts.
 
-Each function raises a Mistake that says what to type instead.
+If a name is wrong, a function here raises Mistake, and the message says what to type instead.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 
 def find_file(path: str) -> Path:
-    """The full path of a file that a person has named. Raises Mistake for text that cannot be a path."""
+    """Return the full path of a file that a person has named. Raises Mistake if `path` cannot be a path."""
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a null character
+    except (OSError, RuntimeError, ValueError) as error:  # for example a link to itself, or a null character
         raise Mistake(f"{path!r} cannot be a file: {error}") from None
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
-    """What the API gets for an option: the object behind a name, or a text with `{{name}}` filled in; None for no value."""
-    # An empty policy is an error: it must not become the default, which lets all calls run.
+    """Return the argument of the Python API for the value of an option.
+
+    This is the object behind a name, or a text with `{{name}}` filled in. Return None if the option has no value.
+    """
+    # An empty --permissions must be an error. If it counted as no value, the default would let all calls run.
     if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
     match option.kind:
@@ -69,13 +72,13 @@ _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 
 
 LAST_ERROR = "Err"
-"""`{{Err}}` stands for the last error that the notebook has shown, unless there is a variable of this name."""
+"""If there is no variable `Err`, `{{Err}}` is the last error that the notebook has shown."""
 
 
 def read_template(text: str, names: Names) -> Template:
-    """Put the notebook's variables at the places of their `{{name}}`. Double braces inside a variable's text are not replaced.
+    """Return `text` as a Template: each `{{name}}` of a notebook variable is replaced by the variable's value.
 
-    Double braces around anything but the bare name of a variable stay as they are (see `note_left`).
+    All other double braces stay as typed (see `note_left`). Double braces inside a variable's text stay, too.
     """
     pieces: list[str | Named] = []
     at = 0
@@ -89,13 +92,14 @@ def read_template(text: str, names: Names) -> Template:
 
 
 def fill_in(text: str, names: Names) -> str:
-    """Replace each `{{name}}` by the text of that notebook variable. Names inside that text are not replaced.
+    """Replace each `{{name}}` of a notebook variable by the text of the variable's value.
 
-    A text is inserted whole, a Result by its answer. Any other value is inserted as if a tool had returned it: bounded, data as
-    JSON, a table by its shape, columns and first rows, an error with its traceback.
+    For a str, this is the whole str. For a Result, it is the answer. For any other value, it is the text that a model would get
+    if a tool returned the value. The length of this text is limited. Data is JSON. A table is shown by its shape, columns and
+    first rows. An error is shown with its traceback.
 
-    Double braces around anything but the bare name of a variable stay (see `note_left`). Raises Mistake for a value whose text
-    cannot be made.
+    All other double braces stay as typed (see `note_left`). Double braces inside an inserted text stay, too. Raises Mistake if
+    the text of a value cannot be made.
     """
     try:
         pieces = read_template(text, names).pieces
@@ -105,7 +109,7 @@ def fill_in(text: str, names: Names) -> str:
 
 
 def _find_value(name: str, names: Names) -> object:
-    """The value that `{{name}}` stands for; MISSING if there is no such variable."""
+    """Return the value for `{{name}}`; MISSING if there is no such variable."""
     if name in names:
         return names[name]
     error = kernel.find_last_error() if name == LAST_ERROR else None
@@ -116,35 +120,44 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def find_attached(name: str, names: Names) -> Named:
-    """Find what `--attach` names: a variable (if it is a text, the text is a path), or a file. Raises Mistake for an address."""
+    """Return the value or the path for `--attach NAME`. NAME is a variable or the path of a file.
+
+    If the variable holds a str, the str is a path. Raises Mistake for a URL.
+    """
     value = names.get(name, name)
     if not isinstance(value, str):
         return Named(value.name if isinstance(value, PurePath) else name, value)
     if _ADDRESS.match(value):
-        raise Mistake(f"--attach {value[:80]}: nothing is fetched; download it, and attach the file")
+        raise Mistake(
+            f"--attach {value[:80]}: nothing is fetched from a URL; download the file, and attach it"
+        )
     path = Path(value).expanduser()
     if name in names and attempt_call(path.is_file) is not True:
         raise Mistake(
-            f"--attach {name}: the variable is a text, and no file has that name; for the text itself write {_in_braces(name)} "
-            "in the prompt"
+            f"--attach {name}: the variable is a text, and no file has that name; to send the text itself, write "
+            f"{_in_braces(name)} in the prompt"
         )
     return Named(path.name, path)
 
 
 def find_named(text: str, names: Names) -> dict[str, object]:
-    """The variables that `text` names in double braces: name -> value."""
+    """Return the variables that `text` names in double braces: name -> value."""
     found = {name: _find_value(name, names) for name in map(_read_name, _FILLED_IN.finditer(text))}
     return {name: value for name, value in found.items() if value is not MISSING}
 
 
 def _read_name(match: re.Match[str]) -> str:
-    """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" if it is no name."""
+    """Return the name in double braces as Python spells it, since "ö" may be typed as one character or as two. "" if it is no
+    name.
+    """
     name = unicodedata.normalize("NFKC", match[1])
     return name if name.isidentifier() else ""
 
 
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
-    """Notes about names in double braces that are no variables. A name that is nearly a variable's gets a warning."""
+    """Return notes about names in double braces for which there is no variable. If a variable has a similar name, the note is a
+    warning.
+    """
     found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
     near = {name: _find_near(names, name) for name in found if name and _find_value(name, names) is MISSING}
     told: list[tuple[str, Literal["info", "warning"]]] = [
@@ -156,7 +169,7 @@ def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warni
         if other
     ]
     if unlike := [_in_braces(name) for name, other in near.items() if not other]:
-        told.append((f"sent as typed, for there is no such variable: {list_some(unlike, 8)}", "info"))
+        told.append((f"there is no such variable, so this is sent as typed: {list_some(unlike, 8)}", "info"))
     return told
 
 
@@ -165,7 +178,11 @@ def _in_braces(name: str) -> str:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
-    """The object behind a (dotted) name. Raises Mistake if `fits(object)` is False. Messages call the object `what`."""
+    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if `fits(object)`
+    is False.
+
+    `what` is the word for such an object in the message, for example "tool".
+    """
     first, *rest = dotted.split(".")
     if first not in names:
         raise Mistake(f"there is no {what} {dotted!r} in this notebook{_suggest(names, dotted, fits)}")
@@ -189,7 +206,7 @@ def _suggest(names: Names, name: str, fits: Callable[[object], bool]) -> str:
 
 
 def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda _: True) -> str:
-    """The name of a variable that is nearly `name`, or ""."""
+    """Return the name of a variable that is similar to `name`; "" if there is none."""
     candidates = {
         n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not is_ipythons(v)
     }
@@ -198,7 +215,7 @@ def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda 
 
 
 def is_ipythons(value: object) -> bool:
-    """Return whether IPython has put `value` into the notebook: `open`, `exit`, `get_ipython`."""
+    """Return whether IPython has made this variable of the notebook: `open`, `exit` or `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
     return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
@@ -217,7 +234,9 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """Find the functions with these names, which commas may separate. The name of a list or source means all its functions."""
+    """Find the functions with these names. A word may have several names with commas. A list or a source counts as all its
+    functions.
+    """
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
     return [tool for one in opened for tool in (one if isinstance(one, (list, tuple)) else [one])]
@@ -240,7 +259,7 @@ def _find_tool(names: Names, name: str) -> object:
 
 
 def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
-    """One tool of a source. The source's own methods are no tools."""
+    """Return the tool `rest` of a source. The methods of the source object are no tools."""
     tools = source.list_tools()
     if rest in tools:
         return tools[rest]
@@ -254,25 +273,27 @@ def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
 
 
 def holds_functions(value: object) -> bool:
-    """Return whether `value` is a list of functions (a notebook may keep its tools in a list), or a source of tools."""
+    """Return whether `value` stands for several tools: a list of functions, or a source of tools."""
     if isinstance(value, ToolSource):
         return True
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
 
 
 def holds_rows(value: object) -> bool:
-    """Return whether `value` can be the table of `--each`: a DataFrame, a list or other iterable, but no text or mapping."""
+    """Return whether `value` can be the table of `--each`: a DataFrame, a list or another iterable. A text or a mapping cannot."""
     kind = type(value)  # `value.__class__` may be anything, or raise
     return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
 
 
 def is_executor(value: object) -> bool:
-    """Return whether `value` can be the executor of `--executor`: it has `submit`, as a `concurrent.futures.Executor` has."""
+    """Return whether `value` can be the executor of `--executor`. It needs a method `submit` (see
+    `concurrent.futures.Executor`).
+    """
     return callable(getattr(type(value), "submit", None))
 
 
 def find_output(names: Names, name: str) -> object:
-    """The type of the answer: a pydantic model, a dataclass, or any other type, also one of Python's (`int`)."""
+    """Return the type for `--output`: a pydantic model, a dataclass, or another type in a variable, or a built-in type (`int`)."""
     if name not in names and isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
     if "[" in name:
@@ -283,7 +304,7 @@ def find_output(names: Names, name: str) -> object:
 
 
 def _is_type(value: object) -> bool:
-    """Return whether `value` may be a type: a class or one of typing's objects, but no function and no plain value."""
+    """Return whether `value` can be a type: a class, or an object of `typing`. A function or a plain value cannot."""
     if isinstance(value, type):
         return True
     return not (
@@ -300,7 +321,9 @@ def is_output(value: type) -> bool:
 
 
 def find_model(names: Names, name: str) -> object:
-    """The ScriptedModel or the text in the variable `name`; without such a variable, `name` itself, as LiteLLM's model name."""
+    """Return the ScriptedModel or the str in the variable `name`. If there is no such variable, return `name`: LiteLLM's model
+    name.
+    """
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
@@ -332,10 +355,11 @@ def find_policy(names: Names, name: str) -> object:
 def leave_out_others(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
-    """The policy for a run with these tools, without rules for other tools: one mapping may serve several cells.
+    """Return the policy for a run with the tools `functions`, without the rules for the notebook's other tools.
 
-    Rules for the notebook's other functions, and for tools that the session `had` in earlier cells, are left out. All other
-    rules stay, since an unknown name may be a typing error.
+    So several cells with different tools can use the same mapping. Other tools are the notebook's other functions, and the
+    tools of the session's earlier cells, whose names are in `had`. All other rules stay, since a name that is no tool may be a
+    typing error.
     """
     if not isinstance(policy, Mapping):
         return policy
@@ -351,9 +375,10 @@ def _is_tool_called(value: object, name: str) -> bool:
 
 
 def find_key(names: Names, name: str) -> str:
-    """The API key in the environment or notebook variable with this *name*.
+    """Return the API key in the environment variable or notebook variable `name`.
 
-    A literal key is refused. The error's message repeats `name` only if it is surely a name, so it never shows a key.
+    Raises Mistake if no such variable holds a text. The person may then have typed the key itself. So the message repeats
+    `name` only if it cannot be a key.
     """
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
@@ -371,7 +396,7 @@ def find_key(names: Names, name: str) -> str:
 
 
 def show_key(names: Names, name: str) -> str:
-    """The name of an API key's variable, as it may be shown. A text that may itself be a key is not shown."""
+    """Return the name of an API key's variable for a message. If `name` may be a key itself, return other words."""
     known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
     return name if known else "[not the name of a variable]"
 
@@ -379,4 +404,5 @@ def show_key(names: Names, name: str) -> str:
 _SURELY_A_NAME = re.compile(
     r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
 )
-"""Texts that a message may repeat: OPENAI_API_KEY, my_key, K. Any other text may be an API key, even without digits."""
+"""Texts that cannot be an API key, so that a message may repeat them: OPENAI_API_KEY, my_key, K. Any other text may be a
+key."""

@@ -1,8 +1,9 @@
-"""The options of `%%toolloop` and `%toolloop`: one table, and the parser, the settings and the help made from it.
+"""The options of `%%toolloop` and `%toolloop`: the table OPTIONS, and the parser, the settings and the help made from this
+table.
 
-An option is one row of OPTIONS. The rows give the parser of the option line, the notebook's settings (`%config ToolLoop`), the
-help (`%%toolloop?`), the page docs/options.md (`./dev docs`), Tab (`assist`), the check of every value, and the keywords of the
-API (`cell`).
+An option is one row of OPTIONS. These are made from the rows: the parser of the option line, the notebook's settings (`%config
+ToolLoop`), the help (`%%toolloop?`), the page docs/options.md (`./dev docs`), the completions for Tab (`assist`), the check of
+each value, and the keyword arguments for the Python API (`cell`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DEMO = "toolloop/demo"
 
 
 class Kind(Enum):
-    """The kind of a value, which decides how it is read, what Tab offers, and what the API gets."""
+    """The kind of an option's value. It determines how we read the value, what Tab offers, and what the Python API gets."""
 
     SWITCH = "said or not"
     TEXT = "a text; {{name}} in it is filled in"
@@ -63,26 +64,27 @@ class Option:
     """One row of the table."""
 
     flags: str
-    """The flags as typed; the last one names the option. A name without a dash is a setting only."""
+    """The flags, such as "-m --model". The last one gives the option its name. A word without a dash is only a setting, not a
+    flag."""
     kind: Kind
     takes: str = ""
-    """The placeholder of the value in the help; "" for choices."""
+    """The placeholder of the value in the help; "" if the help lists the choices."""
     help: str = ""
     keyword: str = ""
-    """The keyword of `aagent_session` (of `amap` if `is_of_rows`); "options.x" is field x of ToolLoopOptions,
-    "options.completion_kwargs.x" a completion option."""
+    """The keyword argument for the value: of `amap` if `is_of_rows`, else of `aagent_session`. "options.x" is the field x of
+    ToolLoopOptions, "options.completion_kwargs.x" is a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
-    """True if `%toolloop` and `%config ToolLoop` can set it for the whole notebook."""
+    """True if `%toolloop` and `%config ToolLoop` can set the option for the whole notebook."""
     lasts: bool = False
-    """True if a later cell of the same session has the same value, unless the later cell sets another."""
+    """True if the value also holds for later cells of the same session, until one of them sets another value."""
     is_for_all: bool = False
-    """True if it is for all runs of the notebook together. Then no cell takes it."""
+    """True if the option is for all runs of the notebook together. A cell then does not accept the option."""
     also: str = ""
-    """Other words that people write for this option. The error message for such a word names this option."""
+    """Other words that people may type for this option. The message for such a word names this option."""
     is_of_rows: bool = False
-    """True if it is for a run of many rows. Then it needs `--each`, and its keyword is one of `amap`."""
+    """True if the option is for a run for each row of a table. It then needs `--each`, and its keyword is one of `amap`."""
 
     @property
     def name(self) -> str:
@@ -90,7 +92,7 @@ class Option:
 
     @property
     def typed(self) -> list[str]:
-        """The flags of the option line."""
+        """The flags that a person can type on the option line; [] for a setting."""
         return [flag for flag in self.flags.split() if flag.startswith("-")]
 
     @property
@@ -119,18 +121,18 @@ class Option:
 
     @property
     def explanation(self) -> str:
-        """The help, with the default."""
+        """The help text and the default."""
         return self.help if self.default in (None, False) else f"{self.help}; default: {self.default}"
 
     @property
     def unset(self) -> object:
-        """The setting's value when nobody has set it."""
+        """The value of the setting before it is set."""
         if self.default is not None or self.kind is Kind.NUMBER:
             return self.default
         return [] if self.kind in (Kind.TOOLS, Kind.MODELS) else ""
 
     def read(self, value: object, names: Names | None = None) -> object:
-        """Convert a value that was typed, or set by `%config`. Raises Mistake for a value that is not allowed."""
+        """Convert a value that was typed, or set with `%config`. Raises Mistake for a value that is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
         if self.kind in (Kind.TOOLS, Kind.MODELS) and isinstance(value, str):
@@ -213,16 +215,16 @@ OPTIONS: tuple[Option, ...] = (
            help="run the rows elsewhere: a variable with a concurrent.futures Executor"),
 )
 # fmt: on
-"""The whole table. A new option is a new row."""
+"""The table of all options. For a new option, add a row."""
 
 
 def find_option(flag: str) -> Option | None:
-    """The option with this flag, or None."""
+    """Return the option with this flag, or None."""
     return next((option for option in OPTIONS if flag in option.typed), None)
 
 
 def help_text() -> str:
-    """The list of options, for `%%toolloop?`."""
+    """Return the list of options for `%%toolloop?`."""
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
 
@@ -232,7 +234,7 @@ _AS_KEYWORD = re.compile(
 
 
 def in_flags(message: str) -> str:
-    """A message of the API with its keywords written as options: `api_key=` becomes `--api-key NAME`."""
+    """Replace the keywords in a message of the Python API by options: `api_key=` becomes `--api-key NAME`."""
 
     def as_flag(match: re.Match[str]) -> str:
         if match[1]:
@@ -269,9 +271,9 @@ _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
 
 
 def parse(line: str, names: Names | None = None) -> Options:
-    """Read an option line; returns the typed options. `names` are the notebook's variables.
+    """Read an option line, and return the options that were typed. `names` are the notebook's variables.
 
-    Raises Mistake for an option that does not exist (it names the nearest one), and for a value that is not allowed.
+    Raises Mistake for an unknown option (the message names a similar one), and for a value that is not allowed.
     """
     parser = _Parser(prog="%%toolloop", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
@@ -287,13 +289,13 @@ def parse(line: str, names: Names | None = None) -> Options:
 
 
 def split_words(line: str) -> list[str]:
-    """The words of an option line, without their quotes, except quotes inside a list or dict. Nothing is expanded.
+    """Split an option line into words, without the quotes around them. Quotes inside a list or dict stay.
 
-    Raises Mistake for an open quote.
+    Variables and `~` are not expanded. Raises Mistake if a quote is not closed.
     """
     words = shlex.shlex("".join(_quote_data(line)), posix=True, punctuation_chars="")
     words.commenters, words.whitespace_split = "", True
-    words.whitespace += "\u00a0"  # an example that is copied from a web page has such blanks
+    words.whitespace += "\u00a0"  # text from a web page may have such spaces
     try:
         return list(words)
     except ValueError:
@@ -306,7 +308,7 @@ _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])
 
 
 def _quote_data(line: str) -> Iterator[str]:
-    """Split the line into pieces. A value that is a list or dict is put in quotes, so that the quotes inside it stay."""
+    """Yield the pieces of the line. Put quotes around a value that is a list or dict, so that the quotes inside the value stay."""
     at = 0
     while piece := _PIECE.match(line, at):
         at = piece.end()
@@ -324,7 +326,7 @@ _ONE_DASH = re.compile(r"-[a-z][a-z_-]+")
 
 
 def _name_completion_options(words: Sequence[str]) -> Iterator[str]:
-    """The words, with each completion option of LiteLLM behind --set: `--temperature 0` becomes `--set temperature=0`."""
+    """Yield the words. Replace a completion option of LiteLLM by `--set`: `--temperature 0` becomes `--set temperature=0`."""
     from ...core.models import is_completion_option
 
     rest = iter(words)
@@ -352,14 +354,14 @@ def _find_by_other_word(flag: str) -> Option | None:
 
 
 def _redact(message: str) -> str:
-    """Remove what may be an API key from a message that repeats typed text."""
+    """Remove possible API keys from a message that repeats typed text."""
     from ...core.models import redact
 
     return redact(re.sub(r"(--?api[-_]?key[\s=]+).*", r"\1…", message))
 
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
-    """A message about a word that is neither an option nor an option's value: it says what to write instead."""
+    """Return a message for a word that is neither an option nor the value of an option. It says what to write instead."""
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
@@ -390,7 +392,7 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
 
 
 def _quote_text(stray: str, words: Sequence[str]) -> str:
-    """The option with its text in quotes, if `stray` is a word of a text that was typed without quotes; else ""."""
+    """If `stray` belongs to a text that was typed without quotes, return the option and its text with quotes; else ""."""
     at = words.index(stray) if stray in words else 0
     option = find_option(words[at - 2]) if at > 1 else None
     if option is None or option.takes not in ("TEXT", "FOLDER", "FILE"):
@@ -409,25 +411,28 @@ _BRACES = re.compile(r"\{\{(\w+)\}\}")
 
 
 def read_value(text: str, names: Names, *, bare: bool = True) -> object:
-    """Read a typed value as a variable ({{name}}, or with `bare` the name alone), JSON, a Python literal, or else text."""
+    """Return the value for typed text: the value of a variable, else JSON, else a Python literal, else the text itself.
+
+    A variable is typed as `{{name}}`. If `bare` is True, the name without braces is a variable, too.
+    """
     braces = _BRACES.fullmatch(text)
     name = braces[1] if braces else text
     if name in names and (braces or bare) and not names_key(name):
         value = names[name]
         if _is_data(value):
             return value
-        if isinstance(value, numbers.Real) and math.isfinite(value):  # a number of NumPy's
+        if isinstance(value, numbers.Real) and math.isfinite(value):  # for example a number from NumPy
             return int(value) if isinstance(value, numbers.Integral) else float(value)
     return _read_literal(text)[0] if is_literal(text) else text
 
 
 def is_literal(text: str) -> bool:
-    """Return whether `text` is JSON, or a Python literal whose value JSON can express (`.5`, `10_000`, `None`, `['a']`)."""
+    """Return whether `text` is JSON, or a Python literal whose value can be written as JSON (`.5`, `10_000`, `None`, `['a']`)."""
     return bool(_read_literal(text))
 
 
 def _read_literal(text: str) -> list[object]:
-    """The value of a literal, in a list; [] for a text that is no literal."""
+    """Return [the value of the literal `text`]; [] if `text` is no literal."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text.strip())
@@ -439,7 +444,9 @@ def _read_literal(text: str) -> list[object]:
 
 
 def _is_data(value: object) -> bool:
-    """Return whether JSON can express `value`. NaN does not count: Python reads it as a number, but providers do not."""
+    """Return whether `value` can be written as JSON. NaN cannot: Python's json module would write it, but providers do not read
+    it.
+    """
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -454,11 +461,13 @@ _INSTEAD = {
     "api_base": "--api-base",
     "base_url": "--api-base",
 }
-"""Completion options that the run sets itself -> what to use instead of `--set`."""
+"""The name of a completion option that the run sets itself -> what to use instead of `--set`."""
 
 
 def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
-    """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, which the notebook would save."""
+    """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, since it would be saved in the
+    notebook.
+    """
     found = {}
     for word in given:
         key, equals, value = word.partition("=")
@@ -470,12 +479,14 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
                 "headers and other credentials into a variable, aagent(…, options=ToolLoopOptions(…)), or the environment"
             )
         if flag == "--set" and key in _INSTEAD:
-            raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_INSTEAD[key]}")
+            raise Mistake(
+                f"--set {key}=… has no effect, since the run sets {key} itself; use {_INSTEAD[key]}"
+            )
         found[key] = read_value(value, names or {}, bare=flag == "--set")
         if flag == "--set" and found[key] == value and (how := _explain_text(value, names or {})):
             raise Mistake(_redact(f"--set {key}: {value} {how}"))
         if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
-            text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
+            text = f"""write a text in two kinds of quotes: --set '{key}="…"'"""
             raise Mistake(
                 _redact(
                     f"--set {key}: {value} is neither JSON nor the name of a variable with such a value; {text}"
@@ -485,7 +496,7 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
 
 
 def _explain_text(value: str, names: Names) -> str:
-    """How to write a value that was read as text, but was probably not meant as text; "" for other values."""
+    """Return how to write a value that was read as text, but is probably a number or a variable; "" for other values."""
     if re.fullmatch(r"[+-]?\d+(,\d+)+", value):
         return "is no number: write a number without a comma, such as 10000 or 0.5"
     name = re.fullmatch(r"\$?\{?(\w+)\}?", value)
@@ -498,7 +509,7 @@ def _explain_text(value: str, names: Names) -> str:
 
 
 class Setting(TraitType[object, object]):
-    """A setting of the notebook. It takes the same values as its option."""
+    """A setting of the notebook. It accepts the same values as its option."""
 
     def __init__(self, option: Option) -> None:
         super().__init__(option.unset, help=option.explanation)
@@ -506,24 +517,28 @@ class Setting(TraitType[object, object]):
         self.tag(config=True)
 
     def validate(self, _: object, value: object) -> object:
-        """The value; None and "" unset the setting. Raises Mistake for a value that the option does not take."""
+        """Return the converted value; for None and "", the initial value. Raises Mistake for a value that the option does not
+        accept.
+        """
         return self.option.unset if value in (None, "") else self.option.read(value)
 
     def from_string_list(self, words: list[str]) -> list[str]:
-        """A list from a command line (`--ToolLoop.tools=a --ToolLoop.tools=b`), as traitlets asks for it."""
+        """Return the words of a command line, such as `--ToolLoop.tools=a --ToolLoop.tools=b`, as a list. traitlets calls this
+        method.
+        """
         return list(words)
 
 
 class Settings(Configurable):
-    """Settings of `%%toolloop`; an option on a cell overrules them for that cell."""
+    """The settings of `%%toolloop`. An option on a cell wins over its setting."""
 
     def said(self) -> Options:
-        """The settings that differ from their initial values."""
+        """Return the settings that differ from their initial values: name -> value."""
         values = ((option, getattr(self, option.name)) for option in OPTIONS if option.is_setting)
         return {option.name: value for option, value in values if value != option.unset}
 
     def reset(self) -> None:
-        """Reset all settings that are also options of the line."""
+        """Reset all settings that also have a flag (`Option.typed`) to their initial values."""
         for option in OPTIONS:
             if option.is_setting and option.typed:
                 setattr(self, option.name, option.unset)
@@ -536,7 +551,7 @@ ToolLoop: type[Settings] = types.new_class(
 
 
 def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
-    """A value for every option: the one in `said`, else the notebook's setting, else the default."""
+    """Return a value for each option: the value in `said`, else the notebook's setting, else the default."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
     options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
     return options

@@ -1,13 +1,13 @@
-"""Sessions of cells: the cell behind each turn, and conversations that outlive their kernel.
+"""The sessions of cells: which cell has made each turn, and how a conversation is kept for a later kernel.
 
-Running a cell again replaces its turn. JupyterLab, Notebook 7 and VS Code send a cell's id with each execution (`cellId` in
-the request's metadata), and keep it in the saved notebook. A conversation that is kept in a notebook has the ids of its cells
-(hashed, since VS Code's ids contain a path). So a cell of a resumed session finds its turn, too.
+If a cell runs again, its turn is replaced. JupyterLab, Notebook 7 and VS Code send the id of a cell with each execution
+(`cellId` in the metadata of the request), and save this id in the notebook. A conversation that is kept in a notebook has the
+ids of its cells, as hashes (the ids of VS Code contain a path). So a cell also finds its turn in a session that was resumed.
 
-A conversation is kept as inert data in the notebook's outputs. An output with a vendor MIME type stays in the saved file, and no
-front-end shows it (seen in JupyterLab 4.6). The last output of each cell keeps the whole conversation up to that cell. The newest
-one counts: it is complete, whatever outputs were cleared, deleted or made anew since. So ten turns are ten growing copies in the
-file.
+A conversation is kept as data in the notebook's outputs, under a MIME type of our own. The data stays in the saved file, and no
+front-end shows it (seen in JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell. We read
+only the newest of these copies. It is complete, also if a person has deleted older outputs. The file grows with each turn:
+after ten turns, it has ten copies.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TurnOrigin:
-    """The cell behind one turn."""
+    """The cell that has made a turn."""
 
     cell: str = ""
     """The cell's hashed id; "" if the front-end sends none."""
     execution: str = ""
-    """The id of the cell's execution: turns of the same execution (of a loop in the cell) do not replace each other."""
+    """The id of the cell's execution. Turns of the same execution (a loop in the cell) do not replace each other."""
     said: Options = field(default_factory=dict)
-    """Lasting options that the session's cells, up to this one, have set. Later cells need not set them again."""
+    """The lasting options (`Option.lasts`) that this cell and the earlier cells of the session have set. They hold for later
+    cells."""
 
     @classmethod
     def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """The origin for a run of the cell with this id. `said` are the options of this cell and the cells before it."""
+        """Return the origin of a turn of the cell `cell_id`. `said` are the options of this cell and of the session's earlier
+        cells.
+        """
         lasting = {
             option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
         }
@@ -57,22 +60,23 @@ def hash_id(cell_id: str | None) -> str:
 
 @dataclass
 class NamedSession:
-    """A conversation that cells continue, with the cell behind each turn."""
+    """A conversation that cells continue. It knows which cell has made each turn."""
 
     session: AsyncSession
     cells: list[TurnOrigin] = field(default_factory=list)
     knows_that_turns_add_up: bool = False
-    """True if the person has been told that running a cell again adds a turn here."""
+    """True if a note has told the person that a cell which runs again adds a turn to this session."""
     had: set[str] = field(default_factory=set)
-    """The names of its earlier cells' tools. The permissions of the session last, and may have rules for them."""
+    """The names of the tools of earlier cells. The permissions last for the whole session, so they may have rules for these
+    tools."""
 
     def turns(self) -> list[TurnOrigin]:
-        """The origin of each turn that `rewind` can go back to."""
+        """Return the origin of each turn that `rewind` can go back to."""
         count = len(self.session.starts)
         return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
-        """The number of the turn that the cell `cell_id` made in an earlier execution, or None."""
+        """Return the number of the turn that the cell `cell_id` made in an earlier execution, or None."""
         cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):
@@ -80,7 +84,7 @@ class NamedSession:
         return None
 
     def said_before(self, turn: int | None) -> Options:
-        """The lasting options that the turns before turn number `turn` (None: before a new turn) have set."""
+        """Return the lasting options that the turns before turn number `turn` have set. If `turn` is None, use all turns."""
         before = self.turns() if turn is None else self.turns()[:turn]
         return before[-1].said if before else {}
 
@@ -89,14 +93,14 @@ class NamedSession:
         self.cells = [*self.turns(), run]
 
     def go_back(self, turn: int) -> ReplacedTurns:
-        """Take back turn number `turn` and all later ones; a new turn takes their place."""
+        """Remove turn number `turn` and all later turns. The next turn replaces them."""
         later = [self._show_prompt(number) for number in range(turn + 1, len(self.turns()))]
         put_back, cells, before = self.session.bookmark(), self.turns(), self.count_answers()
         self.session.rewind(turn)
         return ReplacedTurns(self, later, put_back, cells, before, self.count_answers())
 
     def count_answers(self) -> int:
-        """How many messages of the conversation came from a model."""
+        """Return the number of messages in the conversation that came from a model."""
         return sum(message["role"] == "assistant" for message in self.session.messages())
 
     def _show_prompt(self, turn: int) -> str:
@@ -107,37 +111,39 @@ class NamedSession:
         return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
     def cells_of_turns(self) -> list[list[object]]:
-        """[index of its first message, hashed cell id] of each turn, to be kept with the messages."""
+        """Return [index of the first message, hashed cell id] for each turn. This list is kept with the messages."""
         return [[start, turn.cell] for start, turn in zip(self.session.starts, self.turns(), strict=True)]
 
 
 @dataclass
 class ReplacedTurns:
-    """Turns that a cell has taken back because it runs again. They come back if this run gets no answer."""
+    """The turns that were removed because their cell runs again. If the new run gets no answer, they are put back."""
 
     named: NamedSession
     later: list[str]
-    """The prompts of the turns after the cell's own."""
+    """The prompts of the removed turns, without the first one, which was the turn of this cell."""
     put_back: Callable[[], None]
     cells: list[TurnOrigin]
     answers_before: int
-    """How many answers there were with these turns."""
+    """The number of the model's messages before the turns were removed."""
     answers_without: int
     are_back: bool = False
 
     @property
     def note(self) -> str:
-        """The note that the person gets when the cell begins."""
+        """The note that is shown to the person when the cell begins."""
         dropped = self._say_of_later(
             ", and the later turn is dropped: ", ", and the {} later turns are dropped: "
         )
-        return f"this cell ran before: its turn is replaced{dropped}{list_some(self.later, 8)}; --append adds instead"
+        return f"this cell ran before: its turn is replaced{dropped}{list_some(self.later, 8)}; write --append to add a turn instead"
 
     def _say_of_later(self, one: str, many: str) -> str:
         return "" if not self.later else one if len(self.later) == 1 else many.format(len(self.later))
 
     def settle(self) -> str | None:
-        """After the run: if it brought no answer, put the turns back, and return a note about that; else None."""
+        """After the run, put the turns back if the run got no answer. Return a note about this, or None if they are not put
+        back.
+        """
         nothing_came = not self.named.session.busy and self.named.count_answers() == self.answers_without
         if nothing_came and self.answers_before > self.answers_without:
             self.put_back()
@@ -149,7 +155,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """Read (starts, cells) from a list that `cells_of_turns` has made; ([], []) if the list is not valid."""
+    """Return (starts, cells) from a list of `NamedSession.cells_of_turns`; ([], []) if the list is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
@@ -163,7 +169,7 @@ MIME = "application/vnd.toolloop.conversation+json"
 
 @dataclass(frozen=True)
 class SavedConversation:
-    """A saved conversation, with the beginning and the cell of each turn."""
+    """A saved conversation. For each turn, it has the index of the first message and the cell."""
 
     messages: list[dict[str, Any]]
     starts: list[int]
@@ -171,7 +177,7 @@ class SavedConversation:
 
 
 def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, object]:
-    """The conversation as a part of the MIME bundle of a cell's last output."""
+    """Return the conversation as MIME data for the last output of a cell."""
     return {
         MIME: {
             "format": conversation.FORMAT,
@@ -184,7 +190,9 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
 
 
 def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message without the pictures and files of a prompt. Otherwise each later cell would keep another copy."""
+    """Copy a message without the pictures and files of a prompt. With them, each later cell would keep another copy of each
+    file.
+    """
     if message["role"] != "user":
         return message
     return {**message, "content": conversation.leave_out_parts(message["content"], _NOT_KEPT)}
@@ -194,7 +202,7 @@ _NOT_KEPT = "[An earlier {}, not kept in the notebook.]"
 
 
 def save(named: NamedSession, path: str) -> int:
-    """Write a session to a file; returns how many messages the session has."""
+    """Write a session to a file, and return the number of its messages."""
     messages = named.session.messages()
     conversation.dump(messages, path, turns=named.cells_of_turns())
     return len(messages)
@@ -209,15 +217,15 @@ def load_session(path: Path) -> SavedConversation:
 
 
 def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
-    """The newest conversation of `session` in a file of `%toolloop save`, or in a notebook with --keep-history.
+    """Return the newest conversation of `session` from a file of `%toolloop save`, or from a notebook with `--keep-history`.
 
-    Without `path`, the kernel's own notebook is read, if the front-end tells its path. Raises Mistake if there is no such
-    conversation, HistoryInvalid for one that no provider would take.
+    If `path` is None, the notebook of this kernel is read (not all front-ends give its path). Raises Mistake if the file has no
+    conversation of this session, and HistoryInvalid if no provider would accept the messages.
     """
     found = Path(path) if path else _find_this_notebook(names)
     if found is None:
         raise Mistake(
-            f"which file? write: %toolloop resume {session} NOTEBOOK.ipynb (or a file of %toolloop save)"
+            f"which file? write: %toolloop resume {session} NOTEBOOK.ipynb (or a file that %toolloop save has written)"
         )
     if not found.is_file():
         raise Mistake(f"there is no file {str(found)!r}")
@@ -226,9 +234,9 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
     kept = [data for data in _read_kept(found) if data.get("session") == session]
     if not kept:
         raise Mistake(
-            f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
+            f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history, then save the notebook"
         )
-    newest = max(reversed(kept), key=_read_time)  # the last one of those with the same time
+    newest = max(reversed(kept), key=_read_time)  # of several with the same time, the last one
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 
@@ -238,14 +246,14 @@ def _read_time(data: Mapping[str, object]) -> float:
 
 
 def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
-    """The notebook file: JPY_SESSION_NAME of jupyter_server 2, `__vsc_ipynb_file__` of VS Code."""
+    """Return the path of this kernel's notebook, or None. jupyter_server 2 sets JPY_SESSION_NAME, VS Code `__vsc_ipynb_file__`."""
     given = [str(names.get("__vsc_ipynb_file__") or ""), os.environ.get("JPY_SESSION_NAME", "")]
     paths = [Path(path) for path in given if path.endswith(".ipynb")]
     return next((path for one in paths for path in (one, Path(one.name)) if path.is_file()), None)
 
 
 def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
-    """The conversations that the outputs of a notebook keep."""
+    """Yield the conversations that are kept in the outputs of a notebook."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):
