@@ -29,45 +29,58 @@ BORDERS = """() => [...document.body.children].filter(e =>
   + [...document.querySelectorAll('i.end')].filter(e => !e.parentElement.matches('body > div[data-case]')).length"""
 
 
-@pytest.fixture
-def browser(context):
-    """A headless Chromium."""
-    return context.browser
+class Visitor:
+    """A page without a network. `happened` says what the document on it has run and asked for."""
 
+    def __init__(self, page):
+        self.page = page
+        self.happened = []
+        self._document = ""
+        page.set_default_timeout(120_000)  # the deep ones are much work for a browser on a busy machine
+        page.on("dialog", self._dismiss)
+        page.on("popup", lambda popup: self.happened.append(f"window {popup.url}"))
+        page.route("**/*", self._answer)
 
-def visit(browser, body):
-    """Load a page; gives back what ran and what was asked for, beside the page itself."""
-    page = browser.new_page()
-    page.set_default_timeout(120_000)  # the deep ones are much work for a browser on a busy machine
-    happened = []
-    page.on("dialog", lambda dialog: (happened.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    page.on("popup", lambda popup: happened.append(f"window {popup.url}"))
+    def visit(self, body):
+        """Load a document with this body, touch everything on it, and return what happened."""
+        self._document = PAGE.format(body=body)
+        self.happened.clear()
+        self.page.goto(ADDRESS)
+        self.page.wait_for_function("window.finished")
+        self.page.evaluate(TOUCH)
+        self.page.wait_for_timeout(200)
+        if self.page.evaluate("typeof window.pwned !== 'undefined'"):
+            self.happened.append("a script of a payload ran")
+        return list(self.happened)
 
-    def answer(route):
+    def _dismiss(self, dialog):
+        self.happened.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    def _answer(self, route):
         if route.request.url == ADDRESS and route.request.is_navigation_request():
-            return route.fulfill(body=PAGE.format(body=body), content_type="text/html; charset=utf-8")
-        happened.append(f"request {route.request.url}")
+            return route.fulfill(body=self._document, content_type="text/html; charset=utf-8")
+        self.happened.append(f"request {route.request.url}")
         return route.abort()
 
-    page.route("**/*", answer)
-    page.goto(ADDRESS)
-    page.wait_for_function("window.finished")
-    page.evaluate(TOUCH)
-    page.wait_for_timeout(200)
-    if page.evaluate("typeof window.pwned !== 'undefined'"):
-        happened.append("a script of a payload ran")
-    return page, happened
+
+@pytest.fixture(scope="module")
+def visitor(context):
+    """One page for all documents."""
+    page = context.browser.new_page()
+    yield Visitor(page)
+    page.close()
 
 
-def test_the_browser_test_sees_what_is_unsafe(browser):
+def test_the_browser_test_sees_what_is_unsafe(visitor):
     """Raw payloads do run, load and break out: the checks below are able to fail."""
-    _, ran = visit(browser, f"<div data-case=x>{PAYLOADS['handler-0']}<i class=end></i></div>")
+    ran = visitor.visit(f"<div data-case=x>{PAYLOADS['handler-0']}<i class=end></i></div>")
     assert any(event.startswith("dialog") for event in ran)
     assert "a script of a payload ran" in ran
-    _, asked = visit(browser, "<div data-case=x><img src=http://evil.example/><i class=end></i></div>")
+    asked = visitor.visit("<div data-case=x><img src=http://evil.example/><i class=end></i></div>")
     assert asked == ["request http://evil.example/"]
-    page, _ = visit(browser, "<div data-case=x></div></div>out<b>x</b><i class=end></i></div>")
-    assert page.evaluate(BORDERS) > 0
+    visitor.visit("<div data-case=x></div></div>out<b>x</b><i class=end></i></div>")
+    assert visitor.page.evaluate(BORDERS) > 0
 
 
 # Very deep and very long ones by themselves: a page of all of them is too large for a browser, not for a notebook.
@@ -78,33 +91,32 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_nothing_runs_loads_or_breaks_out(browser, group):
+def test_nothing_runs_loads_or_breaks_out(visitor, group):
     """All blocks and cards with each payload: no dialog, no script, no request, no broken border."""
     cells = [
         f'<div data-case="{html.escape(f"{name} {place}")}">{page}<i class="end"></i></div>'
         for name in GROUPS[group]
         for place, page in pages(PAYLOADS[name]).items()
     ]
-    page, happened = visit(browser, "".join(cells))
-    assert happened == []
-    assert page.locator("div[data-case]").count() == len(cells)
-    assert page.evaluate(BORDERS) == 0
-    page.close()
+    assert visitor.visit("".join(cells)) == []
+    assert visitor.page.locator("div[data-case]").count() == len(cells)
+    assert visitor.page.evaluate(BORDERS) == 0
 
 
-def test_an_exported_page_follows_the_readers_theme(browser, tmp_path):
+def test_an_exported_page_follows_the_readers_theme(context, tmp_path):
     """An exported page is dark for a reader who likes it dark, with the colours for it, and has no raw formula."""
     file = exporting.write(run("costs $5, is $e^x$"), str(tmp_path / "run.html"))
     seen = {}
+    page = context.new_page()
     for scheme in ("light", "dark"):
-        page = browser.new_page(color_scheme=scheme)
+        page.emulate_media(color_scheme=scheme)
         page.goto(file.as_uri())
         seen[scheme] = page.evaluate(
             "() => [document.querySelector('.tlj-bad'), document.body].map(e => getComputedStyle(e).color)"
         )
         assert r"\(" not in page.inner_text("body")
         assert "e^x" in page.inner_text("body")
-        page.close()
+    page.close()
     assert seen["light"][0] == "rgb(207, 34, 46)"
     assert seen["dark"][0] == "rgb(244, 112, 103)"
     assert seen["light"][1] != seen["dark"][1]
