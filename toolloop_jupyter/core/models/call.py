@@ -288,7 +288,7 @@ class ModelCall:
         if stream is not None and not await self._end(stream):
             self._broken += 1
             await self._emit(
-                Retry(1, "the server answered with JSON and not with a stream; asked again for that")
+                Retry(1, "the server answered with JSON and not with a stream; asked again without a stream")
             )
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
