@@ -79,7 +79,7 @@ def check_policy(policy: object) -> None:
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:
-    """Raise ValueError if a key of `policy` seems to be a misspelt tool name, and its mode is stricter than the default.
+    """Raise ValueError if a key of `policy` seems to be a misspelt tool name, and the mistake makes `policy` less strict.
 
     For example, with `{"delte": "ask", "*": "full"}` the tool `delete` would run without a question. A key that resembles
     no tool name is allowed, since one mapping may serve several runs. A tool whose exact name is a key is not compared
@@ -139,7 +139,7 @@ async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
 async def _look_up(policy: Mapping[str, object], call: BoundCall) -> tuple[Mode, str]:
     key = call.tool.name if call.tool.name in policy else "*"
-    if key not in policy:  # a tool that the policy does not name is asked about
+    if key not in policy:  # the policy does not name this tool
         return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
     return _read_answer(policy[key], f"permissions[{key!r}] is")
 
@@ -216,11 +216,11 @@ class Allowed:
 
 @dataclass
 class Permissions:
-    """A turn's decisions that hold for more than one call."""
+    """A person's decisions that apply to more than one call of a turn."""
 
     in_session: Allowed
     lasting: bool = True
-    """True if the session may have more turns, so that a person can allow calls for the whole session."""
+    """True if the session may have more turns. A person can then allow calls for the whole session."""
     in_run: Allowed = field(default_factory=Allowed)
     denied: Counter[str] = field(default_factory=Counter)
     """How often each call was denied. A key is the name of the tool and the arguments, in one text."""

@@ -70,7 +70,7 @@ class Spending:
 
 
 SPENDING = Spending()
-"""The spending of this process: a kernel has one budget."""
+"""The cost and the budget of all runs of this process. A kernel has only one budget."""
 
 
 @dataclass(eq=False)

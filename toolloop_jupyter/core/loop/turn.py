@@ -92,7 +92,7 @@ class Call:
     began: float | None = None
     """The time on the monotonic clock at which the function was started; None if it has not been started."""
     left_behind: str = ""
-    """One sentence about the function if it was still running when the call ended: it was stopped, or it runs on. Else ""."""
+    """If the function did not end with its call: a sentence that says whether the function was stopped or runs on. Else ""."""
 
     @property
     def seconds(self) -> float:
@@ -102,7 +102,7 @@ class Call:
     def not_run(self, refusal: Refusal) -> ToolResult:
         """Return the result of a call whose function was not started."""
         message, status, decision = refusal
-        message = hiding.join_surrogates(message)  # a person's or a policy's words
+        message = hiding.join_surrogates(message)  # the message may have words of a person or a policy
         return ToolResult(
             self.asked.id,
             message,
@@ -149,7 +149,7 @@ class Turn:
     observers: tuple[Observer, ...] = ()
     """The observers of the turn. The loop calls their methods before and after each step, in this order."""
     approver: Approver = "nobody"
-    """Who decides about the turn's tool calls."""
+    """Names who decides about the tool calls of this turn."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
@@ -159,7 +159,7 @@ class Turn:
     """The options of each model call: (the options that may be shown, the secret options)."""
 
     def __post_init__(self) -> None:
-        """Remember the API keys of this turn. They are then hidden in every text that leaves the run."""
+        """Remember the API keys of this turn. The keys are then hidden in every text that leaves the run."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
@@ -184,7 +184,7 @@ class Turn:
         beginning. A later request is likely if the model has tools, or if the session has had a turn before this turn.
         """
         before = self.history.starts[-1] if self.history.starts else 0
-        if not self.config.tools and before < 2:  # a system message alone is no turn
+        if not self.config.tools and before < 2:  # there is no earlier turn, only a system message
             return {}
         given = self.config.options.completion_kwargs
         return find_cache_marks(self.config.route.model, given, self.history.for_request)
@@ -200,7 +200,7 @@ class Turn:
 
     @functools.cached_property
     def picture_place(self) -> PicturePlace | None:
-        """Where this turn's model gets pictures from tools: in the tool message or in a user message; None if it gets none."""
+        """Where this turn's model gets pictures from tools: in a "tool" or in a "user" message; None if it gets no pictures."""
         config = self.config
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 

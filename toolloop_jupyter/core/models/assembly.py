@@ -15,14 +15,14 @@ These rules say when a fragment opens a new call:
 - A known id opens a new call if the fragment names another tool, or if it begins new arguments at another index.
 - A new id *with a name* opens a new call at the same index. The exception is a call with the same name and incomplete
   arguments at this index, since some servers make up an id for each fragment.
-- If a fragment without an id has another name than the call at its index, it opens a new call in two cases: that call
-  has begun its arguments, or both names are names of tools.
+- A fragment without an id may have another name than the call at its index. Then the fragment opens a new call if the
+  arguments of that call have begun, or if both names are names of tools.
 - Two complete calls in one delta that have names and no ids are two calls, even if they are equal.
 
 These rules handle repetitions and pieces:
 
-- A call that repeats the name and the arguments of an earlier call is dropped if both have the same id. A call without
-  an id is dropped if both have the same index.
+- A call may repeat the name and the arguments of an earlier call. Then the later call is dropped if both calls have the
+  same id. If the later call has no id, it is dropped if both calls have the same index.
 - A repeated name counts once. A name that comes in two pieces, before any arguments, is joined.
 - Several complete JSON objects in one call's arguments are several calls. Identical objects count once. An empty object
   beside a non-empty object is a placeholder, and is dropped.
@@ -64,7 +64,7 @@ _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"
 
 
 def new_call_id() -> str:
-    """Return a new call id in the form that providers use. No two sessions ever have the same id."""
+    """Return a new call id in the form that providers use. The id is unique, also across sessions."""
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
@@ -240,7 +240,7 @@ class _Call:
         text = self._escape + text
         self._escape = ""
         if "\\" in text:
-            text = _ESCAPED.sub("", text)  # a backslash that is left can only be the last character
+            text = _ESCAPED.sub("", text)  # now a backslash can only be the last character
             self._escape = "\\" if text.endswith("\\") else ""
             text = text.removesuffix("\\")
         pieces = text.split('"')
@@ -276,7 +276,8 @@ class Calls:
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
         """Add the fragments of one delta, or the calls of a complete message if `whole` is True.
 
-        Each call of a complete message is a new call. It is ignored if a known call has the same id, name and arguments.
+        Each call of a complete message is a new call. But a call is ignored if a known call has the same id, name and
+        arguments.
         """
         # For each index: the number of complete calls in this delta so far that have a name and no id.
         ended: Counter[int] = Counter()
@@ -284,7 +285,7 @@ class Calls:
             if self.has_too_many:
                 break
             if not fragment:
-                continue  # no fields: it says nothing
+                continue  # a fragment without fields is ignored
             body = read_fields(fragment.get("function") or fragment.get("custom"))
             name, arguments = read_content(body.get("name")).strip(), _read_arguments(body)
             call_id, index = fragment.get("id"), fragment.get("index") or 0
@@ -294,7 +295,8 @@ class Calls:
                 continue
             place, text = index, arguments.strip()
             may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
-            if may_be_whole:  # an index of its own, which is the same if the whole delta comes again
+            # Each of these calls gets its own index. If the same delta comes again, the indexes are the same.
+            if may_be_whole:
                 place -= ended[index] * MOST_CALLS
             call = None if whole else self._find(call_id, place, name, arguments)
             if call is None:
@@ -349,7 +351,7 @@ class Calls:
         return here is not known and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two(self, first: str, second: str) -> bool:
-        """Return True if `first` and `second` are two tool names. Return False if they can be the two pieces of one name."""
+        """Return True if `first` and `second` are the names of two known tools, and cannot be the two pieces of one name."""
         both = first in self._names and second in self._names
         return both and first + second not in self._names and not second.startswith(first)
 
@@ -367,7 +369,8 @@ class Calls:
             call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
             call_id = call_id if call_id and call_id not in used else new_call_id()
             used.add(call_id)
-            made_up = _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"  # OpenAI refuses "functions.f" back
+            # OpenAI refuses a name such as `functions.f` in a history.
+            made_up = _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
             function = {"name": name if name in self._names else made_up, "arguments": arguments}
             extra = join_surrogates_in(call.extra) if call.extra else {}
             yield {"id": call_id, "type": "function", "function": function, **extra}
@@ -382,7 +385,7 @@ class Calls:
         for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
-                several = [call.arguments]  # refused later, since these arguments are no single object
+                several = [call.arguments]  # later, these arguments are refused: they are not one object
             place = call.id or call.index
             if place is not None:
                 several = [text for text in several if (place, call.name, text.strip()) not in told]
@@ -449,9 +452,9 @@ llama-cpp-python with "chatml-function-calling" does so in every delta. Both tex
 def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
     """Return the index in `calls` of the call that `old` repeats; None if `old` repeats no call.
 
-    `old`: a call from the field `function_call`. If it has no name, it may repeat any call. Its arguments may be only the
-    beginning of the other call's arguments, or the other way round. This happens if the answer breaks off, or if the
-    server writes the arguments in only one of the two fields.
+    `old`: a call from the field `function_call`. A call without a name may repeat any call. The arguments of one call may
+    be only the beginning of the other call's arguments. This happens if the answer breaks off, or if the server writes the
+    arguments in only one of the two fields.
     """
     name, arguments = old
     named = [n for n, call in enumerate(calls) if not name or call[0] in ("", name)]

@@ -64,7 +64,7 @@ _TOO_DEEP = (
     f"the answer has data nested more than {DEEPEST} levels deep; a conversation cannot keep data that deep."
 )
 _refused: dict[tuple[str, str], set[str]] = {}
-"""For each (address, model): the options of `_WITHOUT` that the server has refused. They are not sent to it again."""
+"""For each (address, model): the options of `_WITHOUT` that the server has refused. These options are not sent again."""
 
 
 class Shown:
@@ -175,7 +175,8 @@ class ModelCall:
         if not self._is_ours:
             await client.await_litellm()
             base, model = self._server
-            if wrong := explain_switch(model, base):  # it was set after the run's options were checked
+            # The user may have changed LiteLLM's settings after the run's options were checked.
+            if wrong := explain_switch(model, base):
                 raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
@@ -234,9 +235,10 @@ class ModelCall:
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
-        """Prepare another try, emit a Retry event, and wait. The server may state the time; else each wait is longer.
+        """Prepare another try, emit a Retry event, and wait.
 
-        With a `pause`, this method does not wait, since the gate holds back the next request.
+        The wait is as long as the server asks. If the server names no time, each wait is longer than the one before. With a
+        `pause`, this method does not wait, since the gate holds back the next request.
         """
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None

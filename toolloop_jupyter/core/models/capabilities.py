@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REPLAY = "toolloop/replay"
 """The beginning of the name of each model that replays a recording. A replayed call has the recorded cost, if any."""
 UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
-"""Errors that LiteLLM raises if its tables lack a model or an option."""
+"""Errors that LiteLLM raises for a model or an option that is not in LiteLLM's tables."""
 _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
 """The providers that accept pictures in tool messages."""
 
@@ -52,7 +52,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
 
 
 def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
-    """Return True if the model supports `tool_choice="none"`. Bedrock and some others do not, so LiteLLM (1.110) raises."""
+    """Return True if the model supports `tool_choice="none"`. LiteLLM (1.110) raises for Bedrock and some other providers."""
     if providers.is_ours(model):
         return True
     place = _find_place(model)
@@ -98,10 +98,10 @@ def find_cache_marks(
 ) -> dict[str, object]:
     """Return the completion options that let a provider cache the beginning of a request; {} if no options are needed.
 
-    Without a gateway, the option is `enable_prompt_caching`: with it, LiteLLM (1.110) marks the messages. A gateway ignores
-    this option of its clients, so its requests get the marks themselves. They get the marks if the name of the model group
-    contains "claude", or if the user has set `enable_prompt_caching`. The gateway passes the marks to the provider, or
-    removes them. If the user has set other cache options or marks, this function returns {}.
+    Without a gateway, the option is `enable_prompt_caching`: if it is set, LiteLLM (1.110) marks the messages. A gateway
+    ignores this option of its clients. So a request to a gateway gets the marks themselves, if the name of the model group
+    contains "claude", or if the user has set `enable_prompt_caching`. The gateway passes the marks to the provider or
+    removes the marks. If the user has set other cache options or marks, this function returns {}.
     """
     if providers.is_ours(model):
         return {}
@@ -188,7 +188,7 @@ def choose_picture_place(
     """Return the role of the message with which the model gets a tool's pictures: "tool" or "user"; None for no pictures.
 
     If `wish` is "auto", LiteLLM's `supports_vision` decides whether the model takes pictures. LiteLLM does not know the
-    groups of a gateway and the models of private servers. For these models, "always" means that they take pictures.
+    groups of a gateway and the models of private servers. For these models, `wish` "always" means that the model takes pictures.
     `answers`: the object that answers if the model is Python code. Its `takes_images` decides in place of LiteLLM.
     """
     if wish == "never":

@@ -98,7 +98,7 @@ def _silence_litellm(litellm: Any) -> None:
 
 
 class _WithoutPriceList(logging.Filter):
-    """Drops log messages about LiteLLM's price list. If the user has set the logger's level to INFO or DEBUG, they stay."""
+    """Drops log messages about LiteLLM's price list. If the logger's level is INFO or DEBUG, the messages stay."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
@@ -115,7 +115,7 @@ def leave_out_price_list() -> None:
     it logs four warnings (1.110.2), and they appear in the cell that runs at that time. The price list inside LiteLLM is
     good enough, so nobody needs these warnings.
     """
-    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # to add the same filter again does nothing
+    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # adding the same filter twice has no effect
 
 
 def litellm_loaded() -> bool:
@@ -156,8 +156,8 @@ def start_loading() -> None:
 class LiteLLMStream:
     """Reads facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
 
-    This class uses undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If they are missing, the
-    properties have the values of an ordinary stream.
+    This class uses undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are
+    missing, the properties have the values of an ordinary stream.
     """
 
     def __init__(self, response: Any) -> None:
@@ -301,7 +301,7 @@ def _carry_attachments(delta: object) -> None:
 
 
 def cost_in_headers(hidden: object) -> float | None:
-    """Return the cost from a response's `_hidden_params`, in US dollars; None if they have no cost.
+    """Return the cost from a response's `_hidden_params`, in US dollars; None if the cost is unknown.
 
     The cost comes from the header `x-litellm-response-cost` of a gateway, or from LiteLLM's own calculation.
     """

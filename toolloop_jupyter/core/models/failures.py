@@ -60,7 +60,7 @@ class StreamCut(Exception):
 
 
 def read_retry_after(error: BaseException) -> float | None:
-    """Return the seconds that the provider asks to wait, at most `LONGEST_WAIT`; None if it names no time.
+    """Return the seconds that the provider asks to wait, at most `LONGEST_WAIT`; None if the provider names no time.
 
     Reads the header `retry-after-ms`, which OpenAI sends, or the header `retry-after`.
     """
@@ -72,7 +72,7 @@ def read_retry_after(error: BaseException) -> float | None:
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name) or "nan") * unit
-        except (TypeError, ValueError):  # a date: nobody sends one
+        except (TypeError, ValueError):  # the value is a date, which no provider sends
             continue
         if seconds >= 0:
             return min(seconds, LONGEST_WAIT)
@@ -194,7 +194,7 @@ def _advise(kind: str, text: str, request: Request) -> str:
     """Return what the user can set or try. `kind`: the name of LiteLLM's class for the error. `text`: the error's message."""
     model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
-        return ""  # these models say themselves what to do
+        return ""  # the error of this model already says what to do
     if not_sent := _explain_unsendable(text, request):
         return not_sent
     if behind := _advise_behind_gateway(kind, text, request):
@@ -260,7 +260,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
             return happened, behind
         return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _REFUSALS:  # LiteLLM's only class for some providers
+    if kind == "APIError" and status in _REFUSALS:  # for some providers, LiteLLM has only this class
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
@@ -320,7 +320,7 @@ def name_key_variable(model: str) -> str:
 
 
 def _name_provider(model: str) -> str:
-    """Return the provider of a model. For a name without a provider ("claude-sonnet-4-6"), look into LiteLLM's price list."""
+    """Return the provider of a model. If `model` names no provider, LiteLLM's price list gives it ("claude-sonnet-4-6")."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")

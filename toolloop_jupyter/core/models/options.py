@@ -34,7 +34,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """What happens to an option. If it is refused, `instead` has the reason, and says what to write instead."""
+    """The entry of an option: its kind. For a refused option, `instead` has the reason, and says what to write instead."""
 
     kind: Kind
     instead: str = ""

@@ -142,7 +142,7 @@ class ReturnedFields:
         self._lists: dict[str, list[object]] = {}
         self._provider: dict[str, object] = {}
         self._in_provider: dict[str, set[str]] = {}
-        """For each list in `provider_specific_fields`: the JSON texts of its items. A repeated item has a known text."""
+        """For each list in `provider_specific_fields`: the JSON texts of its items. These texts show which items are repeated."""
 
     def add(self, delta: Fields) -> None:
         """Add those fields of a delta that the provider wants back."""
@@ -198,7 +198,7 @@ _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "too
 ATTACHED = ("images", "annotations", "files")
 """Fields that hold lists of attachments. They are in a delta, or in its `provider_specific_fields`."""
 _KINDS = {"images": "image_url", "files": "file"}
-"""For each of these fields: the type of an attachment that the field gives only as an address."""
+"""The type of an attachment that is only an address, for each field that may have these attachments."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 

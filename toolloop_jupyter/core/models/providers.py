@@ -1,10 +1,10 @@
 """Models that are Python code: a function in this process answers all calls of the models "PROVIDER/…".
 
 A run of this package calls the function directly, with `ask`, so that a lesson does not need LiteLLM. If other code calls
-LiteLLM itself, `ensure` registers the model in `litellm.custom_provider_map`. There, LiteLLM accepts several types of
-chunks, but its stream wrapper leaves only `ModelResponseStream` unchanged. The wrapper (1.110.2) drops a usage that comes
-with the finish reason or later, and it drops all empty chunks after the finish reason. So `_make_chunks()` sends the usage
-before the finish reason.
+LiteLLM itself, `ensure` registers the model in `litellm.custom_provider_map`. LiteLLM accepts several types of chunks from
+a registered model, but LiteLLM's stream wrapper leaves only `ModelResponseStream` unchanged. The wrapper (1.110.2) drops a
+usage that comes with the finish reason or later. The wrapper also drops all empty chunks after the finish reason. So
+`_make_chunks()` sends the usage before the finish reason.
 
 If the call `respond(request)` raises an error, the request is refused, as with an HTTP error of a real provider. If an
 error is raised while the deltas are read, the stream breaks off.
@@ -208,7 +208,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     one complete response, or for no usage. Raises ProviderError if the request is refused. While the chunks are read, the
     stream may raise ProviderError or, if a retry may succeed, AnswerBroken.
     """
-    await asyncio.sleep(0)  # gives other tasks of the loop a turn, as in `_run_stream`
+    await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_run_stream`
     model = keywords["model"]
     _asked.add(model)
     if litellm_loaded():
@@ -246,7 +246,7 @@ async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
             yield chunk
-            await asyncio.sleep(0)  # a model that never waits leaves the loop (a Stop button) a turn
+            await asyncio.sleep(0)  # lets other tasks (a Stop button) run, even if the model never waits
     except ProviderError as error:
         if error.is_final or error.status == 408:
             raise
@@ -312,7 +312,7 @@ def ensure(model: str) -> None:
 def _make_handler(litellm: ModuleType, provider: str) -> object:
     """Return the object that LiteLLM calls. Its class is defined in this function, since the base class is in LiteLLM."""
 
-    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # it is loaded late, so its types are unknown
+    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # LiteLLM is loaded late, so its types are unknown
         def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
             options = dict(given["optional_params"])
             options.pop("stream_options", None)

@@ -49,7 +49,7 @@ def find_figure(value: Any) -> Any:
     if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
         return None
     while value is not None and not isinstance(value, figure.Figure):
-        value = value.figure  # None for axes that were taken out of their figure
+        value = value.figure  # None if the axes were removed from their figure
     return value
 
 
@@ -76,7 +76,7 @@ def read_picture(value: object) -> bytes:
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if _is_plotly(value):
-        drawn: Any = attempt_call(value.to_image, "png")  # type: ignore[attr-defined]  # a plotly figure has it
+        drawn: Any = attempt_call(value.to_image, "png")  # type: ignore[attr-defined]  # a plotly figure has this method
         return drawn if isinstance(drawn, bytes) else b""
     for name in _METHODS:
         method = getattr(type(value), name, None)
@@ -199,7 +199,7 @@ def _draw(drawable: object) -> bytes:
         data = buffer.getvalue()
     is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
     try:
-        from PIL import Image  # matplotlib brings it; without it, pictures are sent unchanged
+        from PIL import Image  # matplotlib installs Pillow; without Pillow, pictures are sent unchanged
     except ImportError:
         return data if is_sent_so else b""
     image = Image.open(io.BytesIO(data))

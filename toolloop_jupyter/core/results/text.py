@@ -36,16 +36,16 @@ LIMIT = 20_000
 """The most characters of a result that the model gets, unless the tool or the run sets another limit."""
 
 _NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object
-_MAX_ITEMS = 20_000  # the most values of a structure that are read; the text of far fewer fills the limit
+_MAX_ITEMS = 20_000  # the most values of a structure that are read; far fewer values already fill the limit of the text
 _MAX_DEPTH = 50
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_", "_repr_svg_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
-_ROWS = 10  # how many first rows of a long table are shown
-_ALL_ROWS = 50  # a table with no more rows is shown whole
+_ROWS = 10  # the number of first rows that are shown of a long table
+_ALL_ROWS = 50  # a table of up to this number of rows is shown completely
 _COLUMNS = 40
-_SMALL_ARRAY = 1_000  # an array with no more values is shown whole
+_SMALL_ARRAY = 1_000  # an array of up to this number of values is shown completely
 
 
 class Described(NamedTuple):
@@ -82,7 +82,7 @@ def describe(value: object, limit: int | None = None) -> Described:
         Described(_name_textless(value, made), 0, _name_fault(made)) if isinstance(made, Raised) else made
     )
     text, length, fault = described
-    if type(value) is FirstItems:  # `isinstance` would ask the value itself for its class
+    if type(value) is FirstItems:  # `isinstance` would read the attribute `__class__` of the value
         kept = f"the first {len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; {kept} are kept"
         text, length = text + more, length + len(more)
@@ -287,7 +287,7 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
         "ask for a smaller part to see them …]\n"
     )
     room = limit - len(note)
-    if room < limit // 2:  # the note would be most of the text
+    if room < limit // 2:  # the note would fill more than half of the text
         return text[: limit - 1] + "…"
     head, tail = text[: room * 2 // 3], text[len(text) - (room - room * 2 // 3) :]
     near = room // 20
@@ -344,7 +344,7 @@ def _describe_columns(
     count = rows if rows <= _ALL_ROWS else _ROWS
     first = part.head(count)
     body, form = attempt_call(first.to_csv if hasattr(first, "to_csv") else first.write_csv), "CSV"
-    if isinstance(body, Raised):  # values that CSV has no form for
+    if isinstance(body, Raised):  # the table has values without a CSV form
         body, form = repr(first), "text"
     text += f"\n{'' if count == rows else f'first {count:,} of {rows:,} rows, '}as {form}:\n{body}".rstrip(
         "\n"

@@ -18,9 +18,10 @@ _LIBRARIES = tuple(
 )
 _MOST_FOREIGN = 3
 """The number of last frames that are kept if no frame of a traceback is in the person's own code."""
-_MOST_TEXT, _MOST_NOTES = 10_000, 10
-"""The most characters that are shown of an error's text, and of each note. The most notes that are shown."""
-
+_MOST_TEXT = 10_000
+"""The most characters that are shown of an error's text, and of each of its notes."""
+_MOST_NOTES = 10
+"""The most notes of an error that are shown."""
 _MOST_ERRORS = 200
 """The most errors in a group or in a chain of causes. If there are more, only the outermost error gets a traceback."""
 
@@ -36,7 +37,8 @@ def cut_traceback(error: BaseException) -> str:
 
 
 def _write_traceback(error: BaseException) -> str:
-    if _has_many(error):  # `traceback` would read them all, and an error that several groups share each time
+    # `traceback` would read all of these errors, and would read an error once for each of its groups.
+    if _has_many(error):
         error = _stand_alone(error)
     whole = traceback.TracebackException.from_exception(error)
     for part in _walk_parts(whole):
@@ -74,8 +76,8 @@ def _stand_alone(error: BaseException) -> BaseException:
 def _cut_texts(part: Any) -> None:
     """Shorten the text and the notes of one error, in place. Otherwise `traceback` would write megabytes, line by line.
 
-    The attribute `_str` is private (seen in CPython 3.10 to 3.14). If a version has another name for it, the text is not
-    shortened.
+    The attribute `_str` is private (seen in CPython 3.10 to 3.14). If a version of Python lacks this attribute, the text is
+    not shortened.
     """
     if isinstance(text := getattr(part, "_str", None), str):
         part._str = _cut(text)  # noqa: SLF001 - see above

@@ -29,7 +29,7 @@ from .values import Row
 STOP_WAIT = 0.4
 """The most seconds that a stopped run waits for its rows to end."""
 MOST_ASKING = 100
-"""The most rows that may wait for a person. While this number is reached, no further row begins."""
+"""The most rows that may wait for a person. While this number of rows wait, no further row begins."""
 
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
 """A function that is called with each row that has ended. It writes the row to the store, and counts the row."""
@@ -104,8 +104,8 @@ def _begin_route(route: Route, job: Job) -> Route:
 def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
     """Return the stream of one row. The stream has not started yet.
 
-    `model=` may be a function of the person. If it raises, return a failed Row. If the person allows a tool "for the
-    session", the tool is allowed in all rows that share `allowed`.
+    `model=` may be a function of the person. If this function raises, return a failed Row. If the person allows a tool "for
+    the session", the tool is allowed in all rows that share `allowed`.
     """
     made = attempt_call(configure_row, config, job, host)
     if isinstance(made, Raised):
@@ -127,7 +127,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
         error = _explain_end(result, config)
     except OutputInvalid as invalid:
         result, error = invalid.result, str(invalid)
-    except (HarnessError, ValueError) as unfit:  # an empty prompt
+    except (HarnessError, ValueError) as unfit:  # for example, the prompt is empty
         error = str(unfit)
     if result is not None and result.model != config.route.title:
         result = dataclasses.replace(result, model=config.route.title)

@@ -43,7 +43,7 @@ class Turns:
         self.asking = 0
         """The number of rows that wait for a person, or for their turn to ask."""
         self._tools: dict[object, asyncio.Lock] = {}
-        """The lock for each tool's function. A key identifies a function, and is valid since the run keeps the function alive."""
+        """The lock of each tool's function. The keys stay valid, since the run keeps the functions alive."""
         self._person = asyncio.Lock()
 
     def use_tool(self, function: Callable[..., object]) -> asyncio.Lock:
@@ -80,7 +80,7 @@ class Pace(Gate):
         self.cost = 0.0
         """The known part of the cost so far, in US dollars."""
         self.is_final = False
-        """True if a call was refused for a reason that holds for all other calls, too."""
+        """True if a call was refused for a reason that also affects all other calls."""
         self._resume_at = 0.0
         self._older = 0
         """The number of calls that were under way when the last pause began and have not ended yet."""
@@ -115,7 +115,7 @@ class Pace(Gate):
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # cancelled just after it got its turn
+            if turn.done() and not turn.cancelled():  # the row was cancelled just after it got its turn
                 self.under_way -= 1
                 self._let_in()
             raise

@@ -67,16 +67,17 @@ class RowsRun:
         self._store = None if options.store is None else Store(options.store)
         self._source = RowSource(self._config, table, filled, self._store, ask)
         host = self._source.make_host(0)
-        AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # its checks
+        AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # checks its arguments
         self._state = RunState()
         self._runner: RowTasks | Workers
         if options.executor is None:
             self._runner = RowTasks(self._config, options.concurrency, self._pace, self._state)
         else:
-            from .workers import Workers  # late: multiprocessing is for executors alone
+            from .workers import Workers  # imported late, since only executors need multiprocessing
 
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
-            most = min(limits, default=None)  # a worker does not see what other runs cost meanwhile
+            # A worker does not see the cost of other runs that go on at the same time.
+            most = min(limits, default=None)
             self._runner = Workers(options.executor, self._config, options.concurrency, most)
         self._tally = Tally(table)
         self._main: asyncio.Task[None] | None = None
@@ -141,7 +142,7 @@ class RowsRun:
             await asyncio.wait({self._main})
         except asyncio.CancelledError as error:
             self._end(STOPPED, cut=True)
-            with contextlib.suppress(asyncio.CancelledError):  # stopped again: do not wait any longer
+            with contextlib.suppress(asyncio.CancelledError):  # stopped a second time: do not wait any longer
                 await asyncio.wait({self._main}, timeout=2 * STOP_WAIT)
             error.args = (STOPPED,)
             await self._config.host.stopped(error)
