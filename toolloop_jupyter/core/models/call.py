@@ -116,7 +116,7 @@ class Shown:
         return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
 
     def end(self, assembly: Assembly) -> list[Text | Retry]:
-        """Return the events for the end of a complete try. They take back an earlier text that this try has not repeated."""
+        """Return the events for the end of a complete try. The events take back a shown text that was not repeated."""
         return self._take_back("the second try says less", assembly) if self.before else []
 
     def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:

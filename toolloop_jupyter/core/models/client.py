@@ -112,8 +112,8 @@ def leave_out_price_list() -> None:
     """Keep LiteLLM's log messages about its price list out of the cells. May be called before LiteLLM is imported.
 
     If the user imports LiteLLM, a thread of LiteLLM tries for ten seconds to load a newer price list. If the thread fails,
-    it logs four warnings (1.110.2), and they appear in the cell that runs at that time. The price list inside LiteLLM is
-    good enough, so nobody needs these warnings.
+    it logs four warnings (1.110.2). The warnings appear in the cell that runs at that time. Nobody needs these warnings,
+    since the price list inside LiteLLM is good enough.
     """
     logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # adding the same filter twice has no effect
 

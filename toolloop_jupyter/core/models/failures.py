@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CLEAN_END = "Stream ended before a finish_reason was received"
 """LiteLLM's message for a stream that ended without a finish_reason."""
 LONGEST_WAIT = 60.0
-"""The longest wait before a retry, in seconds, even if the provider asks for a longer wait."""
+"""The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry does not wait longer."""
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 """HTTP statuses of refusals that a retry would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
@@ -56,7 +56,7 @@ _BUSY = frozenset({408, 429, 502, 503, 504})
 
 
 class StreamCut(Exception):
-    """Raised if a stream ends in the middle of a tool call, without an error of its own."""
+    """Raised if a stream ends in the middle of a tool call, and the stream itself has raised no error."""
 
 
 def read_retry_after(error: BaseException) -> float | None:

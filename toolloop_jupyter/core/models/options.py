@@ -3,7 +3,7 @@
 A run keeps the model, the address and the key with which it was started. Some options of LiteLLM (1.110) silently send a
 call to another model or address, with the same key: `fallbacks`, `client`, `model_list`, … These options are refused by
 name before the run starts. If the run uses a gateway, options for one provider's address or account are refused, too.
-They are also refused inside `extra_body`, since a gateway reads `extra_body` like the request itself. An option that is
+These options are also refused inside `extra_body`, since a gateway reads `extra_body` like the request itself. An option that is
 not listed here belongs to one provider, and is passed on.
 """
 
@@ -34,7 +34,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """The entry of an option: its kind. For a refused option, `instead` has the reason, and says what to write instead."""
+    """The entry of one option. If the option is refused, `instead` has the reason, and says what to write instead."""
 
     kind: Kind
     instead: str = ""
@@ -204,7 +204,7 @@ def find_completion_option(typed: str) -> str:
 
 
 def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:
-    """Raise ValueError for a refused option, such as one that would send the run elsewhere. Ignore options that are None."""
+    """Raise ValueError if an option is refused, for example if it would choose another model. Ignore options that are None."""
     for where, name, value in _list_given(options, gateway=gateway):
         if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
             place = f"{where} (--set)" if where == _KEYWORDS else where
@@ -212,7 +212,7 @@ def check_completion_options(options: Mapping[str, object], *, gateway: bool) ->
 
 
 def explain_switch(model: str, api_base: object = None) -> str:
-    """Return which global setting of LiteLLM would send the calls of this model elsewhere, and why; "" if there is none.
+    """Return an error text if a global setting of LiteLLM would send the calls to another model or address; else return "".
 
     `api_base`: the address of the run, if it has one. For some providers (Ollama), LiteLLM uses `litellm.api_base` even
     then. Does not import LiteLLM.

@@ -97,7 +97,7 @@ class Answers:
 
     @property
     def title(self) -> str:
-        """The name that a person sees: the recorded model of a recording, or the variable that holds a scripted model."""
+        """The name that a person sees. A recording has the name of its recorded model, a script the name of its variable."""
         return self.model
 
     @property
@@ -254,7 +254,7 @@ async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
 
 
 async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
-    """Convert deltas to chunks. The last two chunks are the usage and the finish reason, from whichever deltas they come.
+    """Convert deltas to chunks. The usage and the finish reason are the last two chunks, even if an early delta has them.
 
     Deltas are changed in the same way as in LiteLLM: `reasoning` becomes `reasoning_content`, and tool calls get a type and
     an index.
