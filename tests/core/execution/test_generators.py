@@ -70,7 +70,7 @@ async def test_no_more_is_kept_than_can_be_told(function):
     """Of 25,000 items the first 20,000 are the value; the text says how many there were."""
     told = await call_of(function, most=25_000)
     assert len(told.value) == 20_000
-    assert told.output.endswith("\n… the generator gave 25,000 items; of the first ones 20,000 are kept")
+    assert told.output.endswith("\n… the generator gave 25,000 items; the first 20,000 are kept")
     assert "a list of 25,000 items" in told.output
     assert len(told.output) <= 20_000
     whole = await call_of(function, most=20_000)

@@ -207,14 +207,14 @@ async def test_nobody_is_asked_about_a_call_that_cannot_run():
 WRONG = {
     "a typo": (
         {"delte": "ask", "*": "full"},
-        "did you mean 'delete'? (as it stands, permissions['*'], which is 'full', would hold for 'delete'; if another",
+        "did you mean 'delete'? The mode of 'delete' would now be 'full', from permissions['*']. If you meant another",
     ),
     "letters that changed places": ({"delete": "ask", "read_flie": "ask", "*": "full"}, "mean 'read_file'?"),
     "a typo that denies": (
         {"DELETE": "deny", "*": "ask"},
         "permissions['DELETE'] is 'deny', but no tool of this",
     ),
-    "a typo without a star": ({"deletes": "deny"}, "(as it stands, 'ask' would hold for 'delete'"),
+    "a typo without a star": ({"deletes": "deny"}, "The mode of 'delete' would now be 'ask'."),
     "a python name": ({"send_letter": "ask", "*": "full"}, "did you mean 'mail-out'?"),
     "a dotted name": ({"fs.delete": "ask", "*": "full"}, "did you mean 'delete'?"),
     "a blank that is not there": ({"readfile": "ask", "*": "full"}, "did you mean 'read_file'?"),

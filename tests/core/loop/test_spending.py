@@ -83,5 +83,6 @@ async def test_what_is_not_known_is_said(all_runs, priced):
     all_runs.budget = 0.01
     results = [await aagent(LOOP, "Go.", **each) for each in (unknown, more, more)]
     assert (
-        "$0.0150 in 2 runs; the cost of 1 of them is not known in full, and not counted" in results[-1].error
+        "$0.0150 in 2 runs; for 1 of these runs, a part of the cost is unknown and is not counted"
+        in results[-1].error
     )

@@ -156,12 +156,12 @@ CAUSES = [
     (
         "APIConnectionError",
         "Error code: 500 - OpenAIException - Response payload is not completed",
-        "lost the provider behind it",
+        "lost its connection to the provider",
     ),
     (
         "InternalServerError",
         "Error code: 500 - AnthropicException - Connection error. model group 'coder'",
-        "lost the provider behind it",
+        "lost its connection to the provider",
     ),
     (
         "AuthenticationError",
@@ -381,7 +381,7 @@ def test_a_gateway_that_breaks_off_names_the_provider_behind_it():
     lost = type("APIConnectionError", (Exception,), {})("OpenAIException - Response payload is not completed")
     broken = type("MidStreamFallbackError", (Exception,), {"original_exception": lost})(str(lost))
     for model, advice in (
-        ("litellm_proxy/g", "lost the provider behind it"),
+        ("litellm_proxy/g", "lost its connection to the provider"),
         ("openai/m", "The provider failed"),
     ):
         assert advice in explain(broken, Request(model, []))[1]

@@ -17,8 +17,8 @@ from toolloop_jupyter.core.session.options import build_config
 KEY = "sk-gateway-0123456789"
 ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}
 INSTEAD = {
-    "elsewhere": "ToolLoopOptions(fallback=[MODEL])), or try the same one again with num_retries",
-    "one": "name one model with model=, and others for when it fails with --fallback MODEL",
+    "elsewhere": "ToolLoopOptions(fallback=[MODEL])), or retry the same model with num_retries",
+    "one": "write one model as model=, and the models to ask after a failure as --fallback MODEL",
     "address": "use api_base= and api_key=",
     "azure": "write model='azure/DEPLOYMENT'",
     "gateway": "write model='litellm_proxy/GROUP'",

@@ -339,7 +339,7 @@ class TestTables:
         """Shape, type, how many are no numbers, and the corners."""
         shown = text(np.array([0.0, np.nan] * 5_000))
         assert shown.startswith("array of shape (10000,), dtype float64, 5,000 not finite:\n[")
-        assert "Of 10,000 values the corners are shown" in shown
+        assert "Of 10,000 values, only the corners are shown" in shown
         assert "ask for a smaller part" in shown
 
     def test_odd_frames(self):

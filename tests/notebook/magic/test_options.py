@@ -174,7 +174,7 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
         "ValueError: fallbacks in completion_kwargs (--set) is refused: it would take the conversation"
     )
     assert (
-        "; name the models to ask then with --fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
+        "; write the models to ask after a failure as --fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
         in line
     )
 

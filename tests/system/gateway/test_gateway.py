@@ -147,8 +147,8 @@ async def test_an_unknown_group(proxy, script, key):
 
 
 BEHIND = [
-    (failure(401, "bad upstream key"), "", "the gateway's own key at the provider behind it"),
-    (answer("one two three four five six", drop_after=3), "", "lost the provider behind it"),
+    (failure(401, "bad upstream key"), "", "refused the gateway's own key"),
+    (answer("one two three four five six", drop_after=3), "", "lost its connection to the provider"),
     (answer("Hi"), "/nope", "There is no gateway at"),
 ]
 

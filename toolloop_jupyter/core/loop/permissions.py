@@ -1,4 +1,4 @@
-"""Permissions: what the policy says about a call, and what a person has allowed for more than one call."""
+"""Find the mode that `permissions=` gives a tool call, and remember a person's decisions for later calls."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
 @hide_in_repr
 @dataclass(frozen=True)
 class PolicyCall:
-    """A tool call with valid arguments, as a `permissions` callable gets it."""
+    """The tool call that is passed to a `permissions` callable. Its arguments are valid."""
 
     name: str
     input: Mapping[str, object]
 
 
 def read_mode(answer: object) -> Mode | None:
-    """The mode that an answer of user code means; None if it means no mode.
+    """Return the mode for `answer`, a value from the user's `permissions`; None if `answer` is neither a mode nor a bool.
 
-    Only an exact text or bool counts. Any other object (a NumPy array of one text, a subclass of `str`) has an `==` and
-    a truth value of its own, so it is never compared.
+    True means "full", and False means "deny". Only objects of the exact types `str` and `bool` count. Other objects, such
+    as NumPy arrays, can define `==` in their own way, so this function does not compare them.
     """
     if type(answer) is bool:
         return "full" if answer else "deny"
@@ -47,7 +47,7 @@ def read_mode(answer: object) -> Mode | None:
 
 
 def check_policy(policy: object) -> None:
-    """Check the value of `permissions=`. Raises ValueError or CapabilityUnsupported with the values that are allowed."""
+    """Raise ValueError or CapabilityUnsupported if the value of `permissions=` is invalid. The message lists the valid values."""
     if isinstance(policy, str) and type(policy) is not str:
         raise ValueError(
             f"permissions must be plain text, got {shorten_repr(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
@@ -59,7 +59,7 @@ def check_policy(policy: object) -> None:
             )
         if policy not in _STRICTNESS:
             raise ValueError(
-                f"permissions must be 'full', 'ask', or a mapping of tool names to them, got {shorten_repr(policy, 500)}"
+                f"permissions must be 'full', 'ask', a mapping or a callable, got {shorten_repr(policy, 500)}"
             )
         return
     if isinstance(policy, Mapping):
@@ -79,10 +79,11 @@ def check_policy(policy: object) -> None:
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:
-    """Raise ValueError for a rule that misspells a tool's name, if the tool could then run more freely than the rule says.
+    """Raise ValueError if a key of `policy` seems to be a misspelt tool name, and the mistake makes `policy` less strict.
 
-    A mapping may serve many runs, so a rule for a tool that this run does not have is allowed. But with
-    `{"delte": "ask", "*": "full"}`, `delete` would run unasked. A tool that has a rule of its own is not compared.
+    For example, with `{"delte": "ask", "*": "full"}` the tool `delete` would run without a question. A key that resembles
+    no tool name is allowed, since one mapping may serve several runs. A tool whose exact name is a key is not compared
+    with the other keys.
     """
     if not isinstance(policy, Mapping):
         return
@@ -95,22 +96,25 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
         meant = next((tool.name for tool in tools if tool.name not in rules and _may_mean(key, tool)), None)
         if meant is None:
             continue
-        instead = f"permissions['*'], which is {otherwise!r}," if "*" in rules else "'ask'"
+        instead = f"{otherwise!r}, from permissions['*']" if "*" in rules else "'ask'"
         raise ValueError(
-            f"permissions[{key!r}] is {mode!r}, but no tool of this run has that name: did you mean {meant!r}? (as it "
-            f"stands, {instead} would hold for {meant!r}; if another tool is meant, write a rule for {meant!r}, too)"
+            f"permissions[{key!r}] is {mode!r}, but no tool of this run has that name: did you mean {meant!r}? The mode of "
+            f"{meant!r} would now be {instead}. If you meant another tool, add a rule for {meant!r}, too."
         )
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """Return whether a rule's key may mean this tool: by its Python name, a dotted name, or with a typo."""
+    """Return True if `key`, with or without a dotted prefix, is a name of the tool, or if it looks like a misspelt name."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
 
 
 def _is_typo(typed: str, name: str) -> bool:
-    """Compare two names word by word: `read_file` and `delete_file` share half their letters, but neither is a typo of the other."""
+    """Return True if `typed` looks like a misspelling of `name`.
+
+    The names are compared word by word. Otherwise `read_file` would look like a misspelling of `delete_file`.
+    """
     one, other = (re.findall(r"[^\W_]+", text.casefold()) for text in (typed, name))
     if "".join(one) == "".join(other):
         return True
@@ -120,7 +124,7 @@ def _is_typo(typed: str, name: str) -> bool:
 
 
 async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    """Return (mode, why), from a mapping or a callable. If its code raises, the mode is "ask"."""
+    """Return (the mode, the reason for the mode) from a mapping or a callable. If `policy` raises, the mode is "ask"."""
     outcome = await attempt_apart(
         _look_up(policy, call) if isinstance(policy, Mapping) else _call(policy, call)
     )
@@ -135,7 +139,7 @@ async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
 async def _look_up(policy: Mapping[str, object], call: BoundCall) -> tuple[Mode, str]:
     key = call.tool.name if call.tool.name in policy else "*"
-    if key not in policy:  # a tool that the policy does not name is asked about
+    if key not in policy:  # the policy does not name this tool
         return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
     return _read_answer(policy[key], f"permissions[{key!r}] is")
 
@@ -148,7 +152,10 @@ async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tupl
 
 
 def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """Return (mode, why) for an answer of a policy. An answer that means no mode counts as "ask", and `why` says so."""
+    """Return (the mode, the reason for the mode) for `answer`, a value from the user's `permissions`.
+
+    If `answer` is neither a mode nor a bool, the mode is "ask". `said`: the beginning of the reason.
+    """
     why = f"{said} {shorten_repr(answer)}"
     mode = read_mode(answer)
     if mode is None:
@@ -157,9 +164,10 @@ def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
 
 
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
-    """Return (mode, why) for a call with valid arguments: the stricter of the run's policy and the tool's own setting.
+    """Return (the mode, the reason for the mode) for a call with valid arguments.
 
-    A policy callable that raises (KeyboardInterrupt ends the run), or answers neither a mode nor a bool, means "ask".
+    The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
+    "ask" if it raises, or if it returns neither a mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
     """
     if isinstance(policy, str):
         mode, why = _read_answer(policy, "permissions are")
@@ -178,24 +186,27 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
 
 @dataclass
 class Allowed:
-    """A person's decisions that hold for later calls, too. Each is for a tool's name *and* one version of its function."""
+    """The decisions of a person that also apply to later calls. Each decision is for one version of one tool's function."""
 
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
-        """Let `decision` hold for later calls of `tool`, for the version `shown` of its function.
+        """Apply `decision` to later calls of `tool`.
 
-        `turn`: the number of the turn in which a person has decided.
+        `shown`: the version of the tool's function that the person saw. `turn`: the number of the turn of the decision.
         """
         self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """Find the decision for calls of `tool` whose function has the version `now`; None if a person has to be asked."""
+        """Return the decision for calls of `tool`; None if a person has to be asked.
+
+        `now`: the present version of the tool's function. A decision for another version does not count.
+        """
         kept = self._kept.get(tool.name)
         return kept[1] if kept is not None and kept[0].fixed and kept[0].is_still(now) else None
 
     def copy(self) -> Allowed:
-        """A copy of the decisions that hold now."""
+        """Return a copy of the present decisions."""
         return Allowed(dict(self._kept))
 
     def forget_from(self, turn: int) -> None:
@@ -205,17 +216,17 @@ class Allowed:
 
 @dataclass
 class Permissions:
-    """A turn's decisions that hold for more than one call."""
+    """A person's decisions that apply to more than one call of a turn."""
 
     in_session: Allowed
     lasting: bool = True
-    """True if the session may have more turns, so that a person can allow calls for the whole session."""
+    """True if the session may have more turns. A person can then allow calls for the whole session."""
     in_run: Allowed = field(default_factory=Allowed)
     denied: Counter[str] = field(default_factory=Counter)
-    """A tool's name with its arguments -> how often this call was denied."""
+    """How often each call was denied. A key is the name of the tool and the arguments, in one text."""
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """Find an earlier decision for calls of `tool` whose function has the version `now`; None if there is none."""
+        """Return an earlier decision for calls of `tool`; None if there is none. `now`: the present version of its function."""
         return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:

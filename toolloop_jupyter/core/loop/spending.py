@@ -1,4 +1,4 @@
-"""The cost of runs: of one turn, and of all turns of this process and its workers, which share a budget."""
+"""The cost of one turn, and the cost of all runs. The runs of this process and of its worker processes share one budget."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..models import ModelCall
 
 
 class Spending:
-    """The cost of all runs of this process and its workers, and the budget that they share."""
+    """The cost and the budget of all runs: those in this process, and those in its worker processes."""
 
     def __init__(self) -> None:
         self.budget: float | None = None
         """US dollars for all runs; None means no limit."""
         self.cost = 0.0
-        """US dollars, as far as the cost is known."""
+        """The known part of the cost, in US dollars."""
         self.usage = Usage()
         self.runs = 0
-        """Runs that have called a model."""
+        """The number of runs that have called a model."""
         self.untold = 0
-        """Runs whose cost is not known, or not completely."""
+        """The number of runs whose cost is unknown, or only partly known."""
         self._lock = threading.Lock()
         self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
-        """Each run that is counted -> True if its cost is unknown, or partly unknown."""
+        """For each counted run: True if its cost is unknown, or only partly known."""
 
     def add(self, run: Spent, usage: Usage, cost: float) -> None:
-        """Count a model call of a run. May be called from any thread."""
+        """Add a model call of `run` to the totals. May be called from any thread."""
         if not usage.calls:
             return
         with self._lock:
@@ -41,7 +41,7 @@ class Spending:
             self._seen[run] = is_untold
 
     def add_run(self, usage: Usage, cost: float | None) -> None:
-        """Count a whole run that another process has made. May be called from any thread."""
+        """Add a whole run of another process to the totals. May be called from any thread."""
         if usage.calls:
             with self._lock:
                 self.cost += cost or 0.0
@@ -51,15 +51,15 @@ class Spending:
 
     @property
     def left(self) -> float | None:
-        """US dollars that are left of the budget; None without a budget."""
+        """The part of the budget that is left, in US dollars; None if there is no budget."""
         return None if self.budget is None else max(0.0, self.budget - self.cost)
 
     def explain_limit(self) -> str:
-        """Say why no further model call is allowed; "" if another one is allowed."""
+        """Return why the budget allows no further model call; "" if a further model call is allowed."""
         if self.budget is None or self.cost < self.budget:
             return ""
         unknown = (
-            f"; the cost of {self.untold} of them is not known in full, and not counted"
+            f"; for {self.untold} of these runs, a part of the cost is unknown and is not counted"
             if self.untold
             else ""
         )
@@ -70,7 +70,7 @@ class Spending:
 
 
 SPENDING = Spending()
-"""The spending of this process: a kernel has one budget."""
+"""The cost and the budget of all runs of this process. A kernel has only one budget."""
 
 
 @dataclass(eq=False)
@@ -80,29 +80,29 @@ class Spent:
     started: float = field(default_factory=time.monotonic)
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """US dollars; None as soon as the cost of one request is not known."""
+    """The cost in US dollars; None if the cost of any request is unknown."""
     known_cost: float = 0.0
     """The known part of the cost, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
 
     spending: Spending = field(default_factory=lambda: SPENDING)
-    """The spending of all runs, to which this turn is added."""
+    """The total of all runs. The model calls of this turn are added to the total, too."""
 
     def now(self) -> float:
         """Return the seconds since the turn began."""
         return time.monotonic() - self.started
 
     def add(self, reply: Reply) -> None:
-        """Count a model call whose answer came whole."""
+        """Add the usage and the cost of a model call with a complete answer."""
         self.usage += reply.usage
         self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
         self.known_cost += reply.known_cost
         self.spending.add(self, reply.usage, reply.known_cost)
 
     def add_failed(self, call: ModelCall) -> None:
-        """Count the requests of a failed or cancelled model call for which no usage came back.
+        """Add those requests of a failed or cancelled model call that brought no usage.
 
-        The provider may bill them, but their cost is not known.
+        The provider may bill these requests, but their cost is unknown.
         """
         self.usage += Usage(calls=call.without_usage)
         if call.without_usage and not call.is_free:

@@ -1,4 +1,4 @@
-"""The state of one turn, and its model calls: their requests, their replies in the history, their cost."""
+"""The state of one turn, and its model calls. Each model call has a request, a reply in the history, and a cost."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from .spending import Spent
 
 
 class Outlet(Protocol):
-    """Takes a turn's events, and tells the turn when it has to stop."""
+    """Sends the events of a turn, and raises CancelledError in the turn when the turn has to stop."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop. A tool may have caught an earlier CancelledError."""
+        """Raise CancelledError if the turn has to stop. This is needed since a tool may have caught the first CancelledError."""
 
     async def emit(self, event: Event) -> None:
         """Send an event, or raise CancelledError if the turn has to stop."""
@@ -59,11 +59,11 @@ class TurnEnd(NamedTuple):
 
     reason: StopReason = "done"
     error: str | None = None
-    """What a person should know of the end: a failure, an answer that was cut off."""
+    """A message to the person if the turn ended badly, for example with a failure or with an incomplete answer."""
 
 
 class Refusal(NamedTuple):
-    """The reason why a tool call is not run: the message for the model, the result's status, the decision."""
+    """Why a tool call is not run: the message for the model, the status of the result, and the decision about the call."""
 
     message: str
     status: ToolStatus = "refused"
@@ -88,21 +88,21 @@ class Call:
     number: int
     """The number of the call in its turn, from 1."""
     decision: Decision | None = None
-    """The decision about the call; None if none was needed, or none has been made yet."""
+    """The decision about the call; None if no decision was needed, or if it has not been made yet."""
     began: float | None = None
-    """The time of the monotonic clock when the function was started."""
+    """The time on the monotonic clock at which the function was started; None if it has not been started."""
     left_behind: str = ""
-    """What became of a thread that did not end with the call, in one sentence; "" if there is none."""
+    """If the function did not end with its call: a sentence that says whether the function was stopped or runs on. Else ""."""
 
     @property
     def seconds(self) -> float:
-        """How long the function has been running; 0.0 when it has not been started."""
+        """The seconds since the function was started; 0.0 if it has not been started."""
         return 0.0 if self.began is None else time.monotonic() - self.began
 
     def not_run(self, refusal: Refusal) -> ToolResult:
-        """The result of a call whose function was not started."""
+        """Return the result of a call whose function was not started."""
         message, status, decision = refusal
-        message = hiding.join_surrogates(message)  # a person's or a policy's words
+        message = hiding.join_surrogates(message)  # the message may have words of a person or a policy
         return ToolResult(
             self.asked.id,
             message,
@@ -113,7 +113,7 @@ class Call:
         )
 
     def cut_short(self, said: str) -> ToolResult:
-        """The result of a call during which the turn was stopped; `said`: the answer to the call in the history."""
+        """Return the result of a call during which the turn was stopped. `said`: the text of the result in the history."""
         return ToolResult(
             self.asked.id,
             said,
@@ -128,7 +128,7 @@ class Call:
 
 @dataclass
 class Answer:
-    """The answer of a turn, as far as it has come."""
+    """The answer of a turn. While the turn runs, it is the part that has come so far."""
 
     text: str = ""
     output: object = None
@@ -139,7 +139,7 @@ class Answer:
 
 @dataclass
 class Turn:
-    """The state of one turn. The loop fills it step by step, so a cancelled turn still has its state up to then."""
+    """The state of one turn. The loop updates it after each step, so that the state is also right if the turn is cancelled."""
 
     config: Config
     history: History
@@ -147,25 +147,25 @@ class Turn:
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
-    """Their methods are called around each step, in this order."""
+    """The observers of the turn. The loop calls their methods before and after each step, in this order."""
     approver: Approver = "nobody"
-    """Who decides about the turn's tool calls."""
+    """Names who decides about the tool calls of this turn."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
     tools_closed: bool = False
-    """True if the model may call no more tools (in the closing answer after a limit, in the JSON at the end)."""
+    """True if the model may call no more tools: in the last answer after a limit, or in the JSON answer for `output=`."""
     completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
-    """(options to show, secrets to hide) of each model call."""
+    """The options of each model call: (the options that may be shown, the secret options)."""
 
     def __post_init__(self) -> None:
-        """Remember the API keys of this turn, so that no text that leaves the run contains them."""
+        """Remember the API keys of this turn. The keys are then hidden in every text that leaves the run."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
     def switch_to_fallback(self) -> bool:
-        """Send the model calls from now on to the next model of `fallback`. Returns False if there is no further one."""
+        """Use the next model of `fallback` for the following model calls. Return False if no such model is left."""
         if not self.config.fallbacks:
             return False
         route, *others = self.config.fallbacks
@@ -178,20 +178,20 @@ class Turn:
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
-        """The options that let the provider cache the beginning of the requests; {} if no later request is likely to read it.
+        """The options that let the provider cache the beginning of the requests; {} if the cache is unlikely to be read.
 
-        A request that writes into a cache costs more. It pays if a later request begins in the same way: in the next step,
-        if there are tools, or in the next turn, which is likely if there was a turn before.
+        A request that writes into the cache costs more. The cache is worth its price if a later request has the same
+        beginning. A later request is likely if the model has tools, or if the session has had a turn before this turn.
         """
         before = self.history.starts[-1] if self.history.starts else 0
-        if not self.config.tools and before < 2:  # a system message alone is no turn
+        if not self.config.tools and before < 2:  # there is no earlier turn, only a system message
             return {}
         given = self.config.options.completion_kwargs
         return find_cache_marks(self.config.route.model, given, self.history.for_request)
 
     @functools.cached_property
     def asks_in_words(self) -> bool:
-        """True if a user message has to ask for `output=`, since the model takes no response_format beside tools."""
+        """True if a user message has to ask for `output=`, since the model does not support `response_format` with tools."""
         output = self.config.output
         if output is None:
             return True
@@ -200,7 +200,7 @@ class Turn:
 
     @functools.cached_property
     def picture_place(self) -> PicturePlace | None:
-        """The message in which this turn's model gets pictures that tools return; None if it gets none."""
+        """Where this turn's model gets pictures from tools: in a "tool" or in a "user" message; None if it gets no pictures."""
         config = self.config
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
@@ -213,7 +213,7 @@ def make_request(turn: Turn) -> Request:
     if turn.config.output is not None and not (turn.asks_in_words or turn.tools_closed):
         options["response_format"] = turn.config.output.response_format()
     if turn.tools_closed and tools:
-        # The tools stay in the request: Anthropic refuses a history with calls without them.
+        # The tools stay in the request: without them, Anthropic refuses a history that contains tool calls.
         options.pop("tool_choice", None)
         if takes_tool_choice_none(model, tools):
             options["tool_choice"] = "none"
@@ -224,7 +224,7 @@ def make_request(turn: Turn) -> Request:
 
 
 def find_limit(turn: Turn) -> TurnEnd | None:
-    """Return the end of the turn if a limit allows no further model call; else None."""
+    """Return how the turn ends if a limit allows no further model call; None if no limit is reached."""
     limits, spent = turn.config.options, turn.spent
     if spent.usage.calls >= limits.max_model_calls:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
@@ -236,9 +236,9 @@ def find_limit(turn: Turn) -> TurnEnd | None:
 
 
 def _explain_no_fallback(turn: Turn, *, is_closing: bool) -> str:
-    """Say why no fallback may be asked; "" if there is none, or it may be asked.
+    """Return why a limit forbids a call of the next fallback model; "" if the call is allowed or no fallback model is left.
 
-    `is_closing`: for the answer after a limit, only the budget of all runs counts.
+    `is_closing`: True for the last answer after a limit. Then only the budget of all runs is checked.
     """
     if not turn.config.fallbacks:
         return ""
@@ -249,10 +249,10 @@ def _explain_no_fallback(turn: Turn, *, is_closing: bool) -> str:
 
 
 async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, list[SentCall]]:
-    """Call the model, put its reply into the history, and return the reply with its tool calls.
+    """Call the model, add its reply to the history, and return (the reply, the tool calls as the model sent them).
 
-    `is_closing`: this is the last model call, after a limit. Raises ModelCallFailed if the call fails and no fallback
-    can be asked, or the last one fails, too.
+    If the call fails, the fallback models are called one after another. Raises ModelCallFailed if all of them fail, or if
+    a limit forbids the next call. `is_closing`: True for the last model call of the turn, after a limit.
     """
     gate = turn.config.gate
     while True:
@@ -310,7 +310,7 @@ def _count_failed(turn: Turn, call: ModelCall, began: float) -> None:
 
 
 def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:
-    """A function that passes each delta to the observers that want deltas; None if there are none."""
+    """Return a function that passes each delta to the observers that want deltas; None if no observer wants deltas."""
     readers = [one for one in turn.observers if one.wants_deltas]
 
     def tell(at: float, delta: Mapping[str, object]) -> None:
@@ -321,10 +321,11 @@ def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | N
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
-    """Keep the text of a model call that failed or was cancelled, as an answer in the history. Its tool calls are not kept.
+    """Add the text of a failed or cancelled model call to the history, as an answer. Leave out its tool calls.
 
-    If a failed call has brought no text, its question is withdrawn, as after an empty answer: if the provider refuses a question
-    (too long, a content filter), it would refuse every later request that has it.
+    If a failed call brought no text, remove the question of this call from the history. A provider may have refused the
+    question (it is too long, or a content filter forbids it). Then the provider would also refuse every later request that
+    contains the question.
     """
     text = call.shown
     if text.strip():
@@ -334,7 +335,10 @@ def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
 
 
 def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
-    """Give each tool call in `message` a JSON object as arguments, since later requests repeat it. Returns the calls as sent."""
+    """Replace the arguments of each tool call in `message` by valid JSON, since later requests repeat these calls.
+
+    Returns the calls as the model sent them.
+    """
     calls: list[SentCall] = []
     for call in message.get("tool_calls", ()):
         sent = SentArguments(call["function"]["arguments"])
@@ -344,7 +348,7 @@ def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
 
 
 def _restore_raw_arguments(reply: Reply, calls: list[SentCall]) -> Reply:
-    """Return the reply with the arguments as the model wrote them, for observers that show or record the reply."""
+    """Return the reply with the original arguments of the model, for observers that show or record the reply."""
     stored = reply.message.get("tool_calls") or []
     pairs = list(zip(stored, calls, strict=True))
     if all(call["function"]["arguments"] == sent.arguments.raw for call, sent in pairs):

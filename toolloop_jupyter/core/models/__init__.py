@@ -1,4 +1,7 @@
-"""One model call, through LiteLLM or to a model that Python code answers: capabilities, message, retries, failures."""
+"""Model calls: they go through LiteLLM, or directly to a model that is Python code.
+
+The modules know the capabilities of models, build messages from deltas, repeat failed calls, and explain failures.
+"""
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall

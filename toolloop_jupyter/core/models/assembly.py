@@ -1,25 +1,36 @@
-"""Deltas -> one assistant message, in whatever form the provider sends them.
+"""Build one assistant message from the deltas of a stream. Providers send these deltas in several forms.
 
-LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a tool call whose id never comes, and merges two calls with the
-same index. So tool calls are put together here, by these rules:
+LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a tool call without an id, and merges two calls with the same
+index. So this module builds the tool calls itself. A *fragment* is one item of `tool_calls` in a delta.
 
-- a fragment belongs to the call with its id; if it has no known id, to the last call at its index;
-- a fragment without an id and a name belongs to the newest call if its index is unknown, or if the call at that index is
-  complete and the newest one is not. If it repeats the arguments of a complete call of the same tool, it belongs there;
-- a known id opens a new call if the fragment names another tool, or begins new arguments at another index;
-- a new id *with a name* opens a new call at the same index, unless the call there has the same name and incomplete
-  arguments (some servers make up an id for each fragment);
-- without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools;
-- a call counts once if it repeats an earlier call with its id; without an id, an earlier call at the index that its server names;
-- two whole calls in one delta, with names and without ids, are two calls, also if they are alike and have the same index;
-- a name that is repeated counts once; a name that is cut in two (before any arguments) is joined;
-- several complete JSON objects in one call's arguments are several calls. An identical object counts once; an empty
-  object beside a full one is a placeholder and does not count;
-- a call that comes both in `tool_calls` and in OpenAI's old `function_call` field is one call;
-- a call gets a new id if it has none, an absurdly long one, or one that is already used in the conversation.
+These rules find the call that a fragment belongs to:
 
-Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
-history without them (Anthropic's signatures, Gemini's thought signatures).
+- A fragment with a known id belongs to the call with this id. Any other fragment belongs to the last call at its index.
+- A fragment without an id and a name belongs to the newest call if there is no call at its index. The same is true if
+  the call at its index is complete and the newest call is not. But if the fragment only repeats the arguments of that
+  complete call, and both calls are of the same tool, the fragment belongs to the complete call.
+
+These rules say when a fragment opens a new call:
+
+- A known id opens a new call if the fragment names another tool, or if it begins new arguments at another index.
+- A new id *with a name* opens a new call at the same index. The exception is a call with the same name and incomplete
+  arguments at this index, since some servers make up an id for each fragment.
+- A fragment without an id may have another name than the call at its index. Then the fragment opens a new call if the
+  arguments of that call have begun, or if both names are names of tools.
+- Two complete calls in one delta that have names and no ids are two calls, even if they are equal.
+
+These rules handle repetitions and pieces:
+
+- A call may repeat the name and the arguments of an earlier call. Then the later call is dropped if both calls have the
+  same id. If the later call has no id, it is dropped if both calls have the same index.
+- A repeated name counts once. A name that comes in two pieces, before any arguments, is joined.
+- Several complete JSON objects in one call's arguments are several calls. Identical objects count once. An empty object
+  beside a non-empty object is a placeholder, and is dropped.
+- A call that comes both in `tool_calls` and in OpenAI's old `function_call` field is one call.
+- A call gets a new id if it has no id, if its id is absurdly long, or if the conversation already contains its id.
+
+Thinking blocks, reasoning items and provider-specific fields are kept unchanged. Providers refuse a history without
+these fields (Anthropic's signatures, Gemini's thought signatures).
 """
 
 from __future__ import annotations
@@ -47,21 +58,24 @@ _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _READ = frozenset({"index", "id", "type", "function", "custom"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
-"""Fields of a call's fragment, and of the function in it, that are read. All other fields go back to the provider untouched."""
+"""The fields that are read: those of a fragment, and those of its `function`. Other fields go back to the provider unchanged."""
 _ATTACHED = frozenset({*ATTACHED, *SOURCES, "audio"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
 
 def new_call_id() -> str:
-    """A call id of the form that providers use, unique over sessions."""
+    """Return a new call id in the form that providers use. The id is unique, also across sessions."""
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
 class Assembly:
-    """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
+    """Builds one assistant message while it arrives. `add` takes its deltas, or the complete message."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """`names`: the tools' names as the model sees them, if known. They tell a name that comes in two pieces from two names."""
+        """`names`: the names of the tools as the model sees them, if known.
+
+        Two fragments with a name each may be one tool name in two pieces, or two tool names. `names` decides this.
+        """
         self.calls = Calls(frozenset(names))
         self.words = Words()
         self.attachments = Attachments()
@@ -72,16 +86,16 @@ class Assembly:
         self.usage: object = None
         self.finish_reason: str | None = None
         self._choice: int | None = None
-        """The index of the choice that counts: the first that the stream has named."""
+        """The index of the only choice that is read: the lowest index in the first chunk that has choices."""
 
     @property
     def text(self) -> str:
-        """All text so far; the text of the provider's `refusal` field, if there is no other."""
+        """All text so far. If the message has ended without a text, this is the text of the provider's `refusal` field."""
         return self.words.text or (self.refusal if self._has_ended else "")
 
     @property
     def keeps_data(self) -> bool:
-        """True if the message has data that its provider wants back unchanged. Only such data can be nested deep."""
+        """True if the message has fields that go back to the provider unchanged. Only these fields can be nested deeply."""
         return self._returned is not None or self.calls.keep_data
 
     @property
@@ -90,9 +104,10 @@ class Assembly:
         return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
     def read_chunk(self, chunk: object) -> object:
-        """Keep the usage, the sources and the finish reason of a chunk or a whole response; return its delta or message.
+        """Keep the usage, the sources and the finish reason of a chunk or a complete response. Return its delta or message.
 
-        Only the first of several choices counts. Returns None for a chunk without it, such as OpenAI's usage-only chunk.
+        If there are several choices, only one is read. Returns None for a chunk without this choice, for example for
+        OpenAI's chunk that has only the usage.
         """
         fields = read_fields(chunk)
         if read_fields(usage := fields.get("usage")):
@@ -109,7 +124,7 @@ class Assembly:
         return None
 
     def add(self, delta: object, *, whole: bool = False) -> tuple[str, str]:
-        """Take in one delta, or a message if `whole`. Returns the (text, reasoning) that can be shown now."""
+        """Add one delta, or a complete message if `whole` is True. Return (the text, the reasoning) that can be shown now."""
         fields = read_fields(delta)
         content = fields.get("content")
         thought = fields.get("reasoning_content")
@@ -135,35 +150,39 @@ class Assembly:
         return text, reasoning
 
     def cut(self) -> tuple[str, str]:
-        """End a message that broke off. Returns the (text, reasoning) that was held back."""
+        """End a message that broke off. Return (the text, the reasoning) that was held back until now."""
         text, reasoning = self.words.cut()
         return text + self._end_refusal(), reasoning
 
     def end(self) -> str:
-        """End a complete message. Returns, only once, the text that was held back; a thought without a closing tag is text."""
+        """End a complete message. Return the text that was held back until now; a second call returns "".
+
+        A thought without a closing tag counts as text.
+        """
         if self._has_ended:
             return ""
         self.attachments.end()
         return self.words.end() + self._end_refusal()
 
     def _end_refusal(self) -> str:
-        """Return the refusal as text, only once, if no other text has come. Called when the message has ended."""
+        """Mark the message as ended. Return the refusal if there is no other text; a second call returns ""."""
         told, self._has_ended = self._has_ended, True
         return "" if told or self.words.text else self.refusal
 
     def refuse(self, refusal: str) -> None:
-        """Take in the text of the provider's `refusal` field, which the deltas have lost."""
+        """Set the text of the provider's `refusal` field if no delta has brought it. LiteLLM's deltas lack this field."""
         self.refusal = self.refusal or refusal
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
-        """The assistant message in OpenAI format, with the fields that the provider wants back.
+        """Return the assistant message in OpenAI format, with the fields that the provider wants back.
 
-        A tool call whose id is among `used_ids` gets another id, since a conversation has no id twice.
+        A tool call gets a new id if its id is in `used_ids`, since each id may occur only once in a conversation.
         """
         self.end()
         calls = list(self.calls.as_sent(set(used_ids))) if self.calls else []
         text = join_surrogates(self.text)
-        # Beside tool calls, "" becomes None: LiteLLM's converters (1.110) drop both there, but some servers refuse "".
+        # If there are tool calls, a content of "" becomes None. LiteLLM's converters (1.110) drop "" and None, but some
+        # other servers refuse "".
         message: dict[str, Any] = {
             "role": "assistant",
             "content": text if not calls or text.strip() else None,
@@ -186,18 +205,18 @@ class _Call:
     id: str = ""
     name: str = ""
     index: int | None = None
-    """The index that the server has named; None for a call of a whole message, or of a server that names none."""
+    """The call's index in the server's deltas; None if the server sends no index, or if the call is in a complete message."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """The provider's other fields of the call (`provider_specific_fields`, `extra_content`), which go back untouched."""
+    """Other fields of the call (`provider_specific_fields`, `extra_content`). They go back to the provider unchanged."""
     _parts: list[str] = field(default_factory=list)
     _depth: int = 0
     _in_string: bool = False
     _escape: str = ""
-    """A backslash at the end of a fragment; the character that it escapes comes with the next fragment."""
+    """The backslash at the end of the last fragment, if any. The next fragment begins with the escaped character."""
     _room: int = LONGEST_ARGUMENTS + 1
-    """How many more characters are taken. When it is 0, the arguments are too long and will be refused."""
+    """The number of characters that can still be added. If it is 0, the arguments are too long, and the call is refused."""
     begun: bool = False
-    """True if the arguments so far have more than blanks."""
+    """True if the arguments so far contain more than whitespace."""
 
     @property
     def arguments(self) -> str:
@@ -205,15 +224,15 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """True if the arguments so far end where a JSON value ends."""
+        """True if no bracket and no string is open in the arguments so far, or if the arguments are too long."""
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def ends_with_object(self, text: str) -> bool:
-        """Return whether the last fragment of the arguments was `text`, and a whole object."""
+        """Return True if the arguments are complete, and their last fragment is `text`, the text of a JSON object."""
         return self.whole and self._parts[-1] == text and text.lstrip().startswith("{")
 
     def extend(self, text: str) -> None:
-        """Append `text` to the arguments. Reads each character once, with fast string methods."""
+        """Append `text` to the arguments. Examine each character only once, with fast string methods."""
         text = text[: self._room]
         self._room -= len(text)
         self._parts.append(text)
@@ -221,7 +240,7 @@ class _Call:
         text = self._escape + text
         self._escape = ""
         if "\\" in text:
-            text = _ESCAPED.sub("", text)  # a backslash that is left can only be the last character
+            text = _ESCAPED.sub("", text)  # now a backslash can only be the last character
             self._escape = "\\" if text.endswith("\\") else ""
             text = text.removesuffix("\\")
         pieces = text.split('"')
@@ -231,7 +250,7 @@ class _Call:
 
 
 class Calls:
-    """The tool calls of one message while they arrive in fragments."""
+    """Collects the tool calls of one message, which arrive in fragments."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
@@ -239,9 +258,9 @@ class Calls:
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._legacy: Calls | None = None
-        """The calls of OpenAI's old `function_call` field, which are put together apart from `tool_calls`."""
+        """The calls from OpenAI's old `function_call` field. They are collected separately from `tool_calls`."""
         self.has_too_many = False
-        """True if there are more than MOST_CALLS calls; further fragments are then ignored."""
+        """True if there are more than MOST_CALLS calls. All further fragments are then ignored."""
         self.keep_data = False
         """True if a call has fields that go back to the provider unchanged."""
 
@@ -250,22 +269,23 @@ class Calls:
 
     @property
     def has_unfinished_call(self) -> bool:
-        """True if the arguments of a call are incomplete, or those of the last call have not begun."""
+        """True if the arguments of any call are incomplete, or if the arguments of the last call have not begun."""
         cut = any(not call.whole and (call.begun or call is self._all[-1]) for call in self._all)
         return cut or (self._legacy is not None and self._legacy.has_unfinished_call)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
-        """Take in the fragments of one delta, or the calls of a `whole` message.
+        """Add the fragments of one delta, or the calls of a complete message if `whole` is True.
 
-        Each call of a whole message is a new call, unless it repeats a known call (same id, name and arguments).
+        Each call of a complete message is a new call. But a call is ignored if a known call has the same id, name and
+        arguments.
         """
-        # index -> how many whole calls with names and without ids this delta has there
+        # For each index: the number of complete calls in this delta so far that have a name and no id.
         ended: Counter[int] = Counter()
         for fragment in map(read_fields, fragments):
             if self.has_too_many:
                 break
             if not fragment:
-                continue  # no fields: it says nothing
+                continue  # a fragment without fields is ignored
             body = read_fields(fragment.get("function") or fragment.get("custom"))
             name, arguments = read_content(body.get("name")).strip(), _read_arguments(body)
             call_id, index = fragment.get("id"), fragment.get("index") or 0
@@ -275,7 +295,8 @@ class Calls:
                 continue
             place, text = index, arguments.strip()
             may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
-            if may_be_whole:  # an index of its own, which is the same if the whole delta comes again
+            # Each of these calls gets its own index. If the same delta comes again, the indexes are the same.
+            if may_be_whole:
                 place -= ended[index] * MOST_CALLS
             call = None if whole else self._find(call_id, place, name, arguments)
             if call is None:
@@ -297,7 +318,7 @@ class Calls:
                 _keep_extra(call, fragment, body)
 
     def add_legacy(self, function: object) -> None:
-        """Take in a piece of OpenAI's old `function_call`."""
+        """Add a piece of OpenAI's old `function_call` field."""
         fields = read_fields(function)
         if fields.get("name") or fields.get("arguments"):
             self._legacy = self._legacy or Calls(self._names)
@@ -308,7 +329,7 @@ class Calls:
         return call is not None and (call.name, call.arguments) == (name, arguments)
 
     def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
-        """Find the call that a fragment belongs to; None if the fragment opens a new call."""
+        """Return the call that a fragment belongs to; None if the fragment opens a new call."""
         here = self._at_index.get(index)
         known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
         if call_id and known is not None and not self._shares_id(known, here, name, arguments):
@@ -321,7 +342,7 @@ class Calls:
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
-        """Return whether a fragment has the id of `known` but belongs to another call. Some servers repeat one id for all calls."""
+        """Return True if a fragment has the id of `known` but opens a new call. Some servers give all calls the same id."""
         if not (name and known.name):
             return False
         if name != known.name:
@@ -330,7 +351,7 @@ class Calls:
         return here is not known and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two(self, first: str, second: str) -> bool:
-        """Return whether these are the names of two tools, and not one name that comes in pieces."""
+        """Return True if `first` and `second` are the names of two known tools, and cannot be the two pieces of one name."""
         both = first in self._names and second in self._names
         return both and first + second not in self._names and not second.startswith(first)
 
@@ -343,24 +364,28 @@ class Calls:
         return call.begun or self._are_two(call.name, name)
 
     def as_sent(self, used: set[str]) -> Iterator[dict[str, Any]]:
-        """The calls in OpenAI format, each with an id of its own that is not among `used`."""
+        """Yield the calls in OpenAI format. Each call has a different id, and none of these ids was in `used`."""
         for call, (name, arguments) in self.written():
             call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
             call_id = call_id if call_id and call_id not in used else new_call_id()
             used.add(call_id)
-            made_up = _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"  # OpenAI refuses "functions.f" back
+            # OpenAI refuses a name such as `functions.f` in a history.
+            made_up = _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
             function = {"name": name if name in self._names else made_up, "arguments": arguments}
             extra = join_surrogates_in(call.extra) if call.extra else {}
             yield {"id": call_id, "type": "function", "function": function, **extra}
 
     def written(self) -> list[tuple[_Call, Writing]]:
-        """The calls with their names and arguments, each once."""
+        """Return each call with its (name, arguments), and leave out repeated calls.
+
+        If the arguments of a call are several JSON objects, each object is listed as a call.
+        """
         written: list[tuple[_Call, Writing]] = []
         told: set[tuple[str | int, str, str]] = set()
         for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
-                several = [call.arguments]  # refused later, since these arguments are no single object
+                several = [call.arguments]  # later, these arguments are refused: they are not one object
             place = call.id or call.index
             if place is not None:
                 several = [text for text in several if (place, call.name, text.strip()) not in told]
@@ -370,7 +395,7 @@ class Calls:
         if self._legacy is None:
             return written
         own = len(written)
-        # Most repeated calls are written alike. This dict finds those without comparing all pairs.
+        # Most repeated calls have exactly the same text. This dict finds such a call without comparing all pairs.
         alike: dict[Writing, int] = {}
         for number, (_, (name, arguments)) in enumerate(written):
             alike.setdefault((name, arguments.strip()), number)
@@ -387,7 +412,7 @@ class Calls:
 
 
 def _read_arguments(body: Fields) -> str:
-    """Return the arguments in the body of a fragment. A few servers send them as JSON data, and not as text."""
+    """Return the arguments in the body of a fragment, as text. A few servers send JSON data in place of text."""
     arguments = body.get("arguments")
     if arguments is None:
         arguments = body.get("input")
@@ -405,7 +430,7 @@ def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
 
 
 def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
-    """Return the call's name after a fragment with `name` has come."""
+    """Return the whole name of `call` after a further fragment has brought `name`."""
     if len(call.name) > LONGEST_NAME:
         return call.name
     name = name[: LONGEST_NAME + 1]
@@ -417,18 +442,19 @@ def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
 
 
 Writing: TypeAlias = tuple[str, str]
-"""(name, arguments) of a call, as a server wrote them.
+"""The (name, arguments) of a call, as the server wrote them.
 
-Some servers write a call both in `tool_calls` and in OpenAI's old `function_call` (llama-cpp-python's
-"chatml-function-calling" in each delta). Such a call is one call, and runs once.
+Some servers write each call twice: in `tool_calls` and in OpenAI's old `function_call` field. For example,
+llama-cpp-python with "chatml-function-calling" does so in every delta. Both texts are one call, which runs once.
 """
 
 
 def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
-    """Find the index of the call that `old` repeats; None if `old` is another call.
+    """Return the index in `calls` of the call that `old` repeats; None if `old` repeats no call.
 
-    If `old` has no name, it may repeat any call. The arguments of one may be only the beginning of the other's: if the answer
-    broke off, or if the server writes the arguments in only one of the two fields.
+    `old`: a call from the field `function_call`. A call without a name may repeat any call. The arguments of one call may
+    be only the beginning of the other call's arguments. This happens if the answer breaks off, or if the server writes the
+    arguments in only one of the two fields.
     """
     name, arguments = old
     named = [n for n, call in enumerate(calls) if not name or call[0] in ("", name)]
@@ -440,7 +466,7 @@ def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
 
 
 def _choose_fuller(one: str, other: str) -> str:
-    """Return the longer of two texts of a call's arguments if it begins with the other one; else return `one`."""
+    """Return `other` if it is longer than `one` and begins with `one`. Otherwise return `one`."""
     return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
 
 
@@ -459,13 +485,14 @@ def _is_beginning(one: str, other: str) -> bool:
 
 
 _SEAM = re.compile(r"\}\s*\{")
-"""The place where one object ends and the next begins. Arguments without such a place need not be parsed."""
+"""The boundary between two JSON objects. Arguments without this boundary hold only one object and need not be parsed."""
 
 
 def split_objects(arguments: str) -> list[str]:
-    """Split `{..}{..}` into its objects, without repeated ones, and without empty ones unless all are empty.
+    """Split the text `{..}{..}` into its JSON objects, and return their texts.
 
-    Any other text comes back unchanged, as the only item.
+    Repeated objects are left out. Empty objects are left out, too, but if all objects are empty, one stays. A text of
+    another form is returned unchanged, as the only item.
     """
     if len(arguments) > LONGEST_ARGUMENTS or _SEAM.search(arguments) is None:
         return [arguments]

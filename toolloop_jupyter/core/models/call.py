@@ -1,13 +1,15 @@
 """One streamed model call: its request, its retries, and its reply (message, usage and cost).
 
-A model that Python code answers (see `providers`) is called directly, every other model through LiteLLM. Their chunks have the
-same form.
+If a model is Python code (see `providers`), this module calls the code directly. Every other model is called through
+LiteLLM. The chunks have the same form in both cases.
 
-With `num_retries` in `completion_kwargs`, a failed model call is repeated here, at most so many times. Before each try, this
-module waits as long as `Retry-After` says, else a little longer each time. No tool has run by then, and text that was shown is
-not shown twice. LiteLLM's own retries are turned off: LiteLLM (1.110) would multiply the number with the retries of the
-provider's client, cannot retry a stream that breaks off, and tells nobody that it waits. Without `num_retries`, the defaults of
-LiteLLM and of the provider's client hold: most of them retry a refused request twice.
+If `completion_kwargs` has `num_retries`, this module itself repeats a failed model call, up to that number of times. Before
+each retry, it waits for the time in the provider's `Retry-After` header. If there is no such header, each wait is longer
+than the one before. A retry is safe, since no tool of the failed answer has run. Text that was shown is not shown twice.
+
+With `num_retries`, LiteLLM's own retries are turned off. LiteLLM (1.110) would multiply the number by the retries of the
+provider's client. It cannot retry a stream that breaks off, and it does not report that it waits. Without `num_retries`,
+LiteLLM and the provider's client use their own defaults: most of them retry a refused request twice.
 """
 
 from __future__ import annotations
@@ -51,42 +53,45 @@ from .failures import (
 from .options import explain_switch
 
 OnDelta: TypeAlias = Callable[[float, Fields], None]
-"""Takes each delta of the answer as plain data, with the monotonic time in seconds."""
+"""A function that is called with each delta of the answer: (the monotonic time in seconds, the delta as plain data)."""
 _WITHOUT = {
     "stream_options": "the server takes no stream_options; asked again without them, so the usage may be missing",
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
     "any stream": "the server does not stream; asked again for the whole answer",
 }
-"""Options of streaming that some servers refuse -> the message about the request that is sent without them."""
-_TOO_DEEP = f"the answer holds data nested more than {DEEPEST} levels deep, which no conversation can keep."
+"""For each streaming option that some servers refuse: the message that the request is sent again without the option."""
+_TOO_DEEP = (
+    f"the answer has data nested more than {DEEPEST} levels deep; a conversation cannot keep data that deep."
+)
 _refused: dict[tuple[str, str], set[str]] = {}
-"""(address, model) -> the options of `_WITHOUT` that the server has refused; they are not sent again."""
+"""For each (address, model): the options of `_WITHOUT` that the server has refused. These options are not sent again."""
 
 
 class Shown:
-    """What the reader has seen of a model call, over all its tries. `add` and `end` return the events that the reader gets next.
+    """Remembers what the reader has seen of a model call in all its tries. `add` and `end` return the reader's next events.
 
-    After a retry, text that was shown already is skipped. If the next try answers differently, the shown text is taken back.
+    After a retry, text that the reader has already seen is skipped. If the new answer differs, a Retry event takes back the
+    earlier text.
     """
 
     def __init__(self) -> None:
         self.before = ""
-        """The text that a broken try has shown, until the next try has repeated it."""
+        """The text that a failed try has shown; "" if no try has failed, or if a later try has repeated the whole text."""
         self._caught = 0
-        """How many characters of that text the next try has repeated."""
+        """The number of characters of `before` that the present try has repeated."""
         self._reasoning = False
-        """True if a broken try has shown a thought. The thought of the next try is then not shown."""
+        """True if a failed try has shown a thought. The thoughts of later tries are then not shown."""
         self._attached: set[Attachment] = set()
 
     def start_again(self, broken: Assembly) -> None:
-        """Prepare for another try after one has failed. `broken`: the message of the failed try, as far as it came."""
+        """Prepare for another try. `broken`: the incomplete message of the try that has failed."""
         self.before, self._caught = self.before or broken.text, 0
         self._reasoning = self._reasoning or bool(broken.words.thought)
 
     def add(
         self, assembly: Assembly, text: str, reasoning: str
     ) -> list[Text | Reasoning | Attachment | Retry]:
-        """Return the events for text and reasoning that have just come, and for attachments that are new."""
+        """Return the events for the new `text` and `reasoning`, and for attachments that the reader has not seen."""
         events: list[Text | Reasoning | Attachment | Retry] = []
         if reasoning and not self._reasoning:
             events.append(Reasoning(reasoning))
@@ -111,17 +116,17 @@ class Shown:
         return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
 
     def end(self, assembly: Assembly) -> list[Text | Retry]:
-        """End the call after a complete try. Shown text that this try has not repeated is taken back."""
+        """Return the events for the end of a complete try. The events take back a shown text that was not repeated."""
         return self._take_back("the second try says less", assembly) if self.before else []
 
     def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
-        """Take back the text of a broken try that this try has not repeated, and show this try's text instead."""
+        """Return the events that take back the text of a failed try, and show the text of the present try instead."""
         gone, self.before = self.before, ""
         return [Retry(0, why, discard=gone), *([Text(assembly.text)] if assembly.text else [])]
 
 
 class ModelCall:
-    """One model call with its retries. `assembly` has the message as far as it came, also after a cancel or a failure."""
+    """One model call with its retries. After a cancel or a failure, `assembly` has the part of the message that came."""
 
     def __init__(
         self,
@@ -132,7 +137,7 @@ class ModelCall:
         gate: Gate | None = None,
         is_last: bool = True,
     ) -> None:
-        """`is_last`: True if no other model is asked when the call fails."""
+        """`is_last`: True if no fallback model is called when this call fails."""
         self.request, self._is_last = request, is_last
         self._gate = gate or Gate()
         self._server = request.address, request.model
@@ -143,16 +148,16 @@ class ModelCall:
         self._shown = Shown()
         self._cost: float | None = None
         self._under_way: Literal["", "asking", "answering"] = ""
-        """The state of the last request: not answered yet, being answered, or "" if it has ended."""
+        """The state of the last request: "asking" before its answer begins, "answering" until its answer ends, then ""."""
         self._broken = 0
-        """Requests whose answers broke off; their cost is not known."""
+        """The number of sent requests whose answer broke off or never came. The cost of these requests is unknown."""
 
     def _make_assembly(self) -> Assembly:
         return Assembly({tool["function"]["name"] for tool in self.request.tools})
 
     @property
     def without_usage(self) -> int:
-        """How many requests were sent for which no usage came back."""
+        """The number of requests that were sent and brought no usage."""
         return self._broken + bool(self._under_way)
 
     @property
@@ -162,15 +167,16 @@ class ModelCall:
 
     @property
     def shown(self) -> str:
-        """The text that the reader has seen and that was not taken back."""
+        """The text that the reader now sees, without text that was taken back."""
         return self._shown.before or self.assembly.text
 
     async def run(self) -> Reply:
-        """Make the call. Raises ModelCallFailed if its last try fails; the error says what to set."""
+        """Make the call, and return the reply. Raises ModelCallFailed if the last try fails; its message says what to change."""
         if not self._is_ours:
             await client.await_litellm()
             base, model = self._server
-            if wrong := explain_switch(model, base):  # it was set after the run's options were checked
+            # The user may have changed LiteLLM's settings after the run's options were checked.
+            if wrong := explain_switch(model, base):
                 raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
@@ -187,11 +193,11 @@ class ModelCall:
                     raise ModelCallFailed(_TOO_DEEP, "Run again.")
                 return reply
             if self._under_way == "asking" and (option := find_refused_option(error, keywords)):
-                # This does not count as a try: the server gets the request again at once, without the refused option.
+                # The request is sent again at once, without the refused option. This does not count as a retry.
                 _refused.setdefault(self._server, set()).add(option)
                 await self._emit(Retry(1, _WITHOUT[option]))
             else:
-                # A request that the server has refused, or has never got, costs nothing.
+                # A request costs nothing if the server refused it or never received it.
                 self._broken += self._under_way == "answering" or is_cut(error)
                 self._under_way = ""
                 await self._show(*self.assembly.cut())
@@ -203,9 +209,10 @@ class ModelCall:
             keywords = self._keywords()
 
     async def _send(self, keywords: dict[str, Any]) -> tuple[BaseException | None, float | None]:
-        """Send one request when the gate lets it, and return (its error or None, the seconds of a pause or None).
+        """Send one request as soon as the gate allows it. Return (the error or None, the seconds of a pause or None).
 
-        With a pause, the gate holds back all requests for these seconds. This one is then sent again, as the same try.
+        During a pause, the gate holds back all requests. After the pause, the failed request is sent again. This does not
+        count as a retry.
         """
         await self._gate.enter()
         status: int | None = None
@@ -220,14 +227,19 @@ class ModelCall:
         return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:
-        """Return whether the tool calls are whole and only the finish_reason is missing. Some servers send none, and LiteLLM
-        (1.110) then reports a stream that broke off.
+        """Return True if the tool calls are complete and only the finish_reason is missing.
+
+        Some servers send no finish_reason. LiteLLM (1.110) then raises the error of a stream that broke off.
         """
         calls = self.assembly.calls
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
-        """Prepare another try, emit a Retry, and wait as long as the server asks. With a `pause`, the gate waits instead."""
+        """Prepare another try, emit a Retry event, and wait.
+
+        The wait is as long as the server asks. If the server names no time, each wait is longer than the one before. With a
+        `pause`, this method does not wait, since the gate holds back the next request.
+        """
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
         if pause is not None:
@@ -239,7 +251,7 @@ class ModelCall:
         await asyncio.sleep(seconds)
 
     def _keywords(self) -> dict[str, Any]:
-        """The keywords of the request, without the options that this server has refused."""
+        """Return the keywords of the request, without the options that this server has refused."""
         keywords = self.request.keywords()
         if keywords.get("num_retries", self._gate.retries) is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
@@ -251,7 +263,10 @@ class ModelCall:
         return keywords
 
     async def _ask(self, keywords: dict[str, Any]) -> None:
-        """Send one request and take in its answer. If the server sends one JSON document for a stream, ask it for no stream."""
+        """Send one request, and read the answer.
+
+        If the server sends one JSON document in place of a stream, send the request again, without streaming.
+        """
         self._under_way = "asking"
         if self._is_ours:
             response: Any = await providers.ask(keywords)
@@ -263,7 +278,7 @@ class ModelCall:
             await self._take(response, whole=True)
             return
         self._under_way = "answering"
-        # A stream of ours gives the event loop a turn after each chunk.
+        # A model that is Python code gives the event loop a turn after each chunk, so its stream needs no `Breath`.
         stream, breath = (None, None) if self._is_ours else (client.LiteLLMStream(response), client.Breath())
         try:
             async for chunk in response:
@@ -275,13 +290,16 @@ class ModelCall:
         if stream is not None and not await self._end(stream):
             self._broken += 1
             await self._emit(
-                Retry(1, "the server answered with JSON and not with a stream; asked again for that")
+                Retry(1, "the server answered with JSON and not with a stream; asked again without a stream")
             )
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 
     async def _end(self, stream: client.LiteLLMStream) -> bool:
-        """Take in facts that LiteLLM hides of an ended stream. False if it was a JSON document, which LiteLLM has not read."""
+        """Keep the facts about an ended stream that LiteLLM hides.
+
+        Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.
+        """
         assembly = self.assembly
         assembly.refuse(stream.refusal)
         if stream.ended_early:
@@ -292,9 +310,9 @@ class ModelCall:
         return not (stream.is_json and assembly.is_empty)
 
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
-        """Take in a chunk, or a whole response as one big delta, and show its new text.
+        """Add a chunk, or a complete response as one big delta, and show its new text.
 
-        Raises TooManyCalls if the answer has too many tool calls; the rest of the answer is then not read.
+        Raises TooManyCalls if the answer has too many tool calls. The rest of the answer is then not read.
         """
         assembly = self.assembly
         delta = assembly.read_chunk(chunk)
@@ -321,7 +339,7 @@ class ModelCall:
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
         cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
-        # The ids of the conversation's tool calls so far: Anthropic refuses an id that is used twice.
+        # Collect the ids of all earlier tool calls, since Anthropic refuses a conversation with the same id twice.
         earlier = self.request.messages if assembly.calls else ()
         ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
         sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))

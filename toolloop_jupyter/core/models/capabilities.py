@@ -1,4 +1,7 @@
-"""Says what a model supports and what its calls cost, by LiteLLM's tables (no network, and no LiteLLM for models in Python)."""
+"""Find out what a model supports and what its calls cost.
+
+The facts come from LiteLLM's tables, without access to the network. For a model that is Python code, LiteLLM is not needed.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,20 @@ if TYPE_CHECKING:
     from ..results import PicturePlace
 
 REPLAY = "toolloop/replay"
-"""The names of models that play a recording begin with this. A recording has the cost of its calls, if it was known."""
+"""The beginning of the name of each model that replays a recording. A replayed call has the recorded cost, if any."""
 UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
-"""Errors of LiteLLM's mappings and price list for an unknown model or option."""
+"""Errors that LiteLLM raises for a model or an option that is not in LiteLLM's tables."""
 _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
-"""The providers that read pictures in a tool's result."""
+"""The providers that accept pictures in tool messages."""
 
 
 def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
-    """Return whether the model really takes `response_format`, and can still call the tools.
+    """Return True if the model really supports `response_format`, and can call the tools at the same time.
 
-    LiteLLM's own parameter mapping tells (`get_optional_params`, 1.110, no network): it raises for groq/llama-3.3 and
-    cohere, and forces older Claudes to call a hidden `json_tool_call`, so that they could call no other tool. Two facts come
-    from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and Ollama's `format`
-    constrains the very first token, so that no tool is ever called.
+    LiteLLM's function `get_optional_params` (1.110) shows this, without access to the network. It raises an error for
+    groq/llama-3.3 and cohere. For older Claude models, it forces a call of a hidden tool, `json_tool_call`, so these models
+    could call no other tool. Two more facts are not in LiteLLM: Gemini before version 3 refuses JSON answers together with
+    tools, and Ollama's `format` makes even the first token JSON, so the model never calls a tool.
     """
     if providers.is_ours(model):
         return True
@@ -49,7 +52,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
 
 
 def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
-    """Return whether the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
+    """Return True if the model supports `tool_choice="none"`. LiteLLM (1.110) raises for Bedrock and some other providers."""
     if providers.is_ours(model):
         return True
     place = _find_place(model)
@@ -57,7 +60,7 @@ def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
 
 
 def _find_place(model: str) -> tuple[str, str] | None:
-    """Return (name, provider) of a model, as LiteLLM reads `model`; None if LiteLLM knows no provider for it."""
+    """Return (the name, the provider) that LiteLLM reads from `model`; None if LiteLLM finds no provider."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
@@ -67,7 +70,7 @@ def _find_place(model: str) -> tuple[str, str] | None:
 
 
 def _map_options(name: str, where: str, **options: object) -> Fields | None:
-    """Convert completion options to the provider's form, with LiteLLM; None if LiteLLM refuses them."""
+    """Return the completion options in the provider's form, as LiteLLM converts them; None if LiteLLM refuses an option."""
     litellm = load_litellm()
     try:
         mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
@@ -77,24 +80,28 @@ def _map_options(name: str, where: str, **options: object) -> Fields | None:
 
 
 _MARKED = frozenset({"anthropic", "azure_ai", "bedrock", "bedrock_converse", "vertex_ai"})
-"""Providers whose requests need marks for a prompt cache, if they serve Claude. OpenAI's and Gemini's caches need none."""
+"""Providers that cache prompts for Claude only if the request has cache marks. OpenAI and Gemini cache without marks."""
 _OWN_MARKS = ("enable_prompt_caching", "cache_control_injection_points", "cache_control")
-"""Completion options by which users control the cache themselves."""
+"""Completion options with which users control the prompt cache themselves."""
 _POINTS: tuple[Fields, ...] = (
     {"location": "message", "role": "system"},
     {"location": "message", "index": -1},
 )
-"""Messages that LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last one."""
+"""The messages that LiteLLM (1.110) marks if `enable_prompt_caching` is set: the system message and the last message.
+
+The mark at the system message also covers the tools, which come before it in the request.
+"""
 
 
 def find_cache_marks(
     model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
 ) -> dict[str, object]:
-    """Return the completion options that let a provider cache the beginning of a request; {} if none are needed.
+    """Return the completion options that let a provider cache the beginning of a request; {} if no options are needed.
 
-    LiteLLM (1.110) marks the messages of a direct route if it gets `enable_prompt_caching`. A gateway does not take that option
-    from its clients. So a gateway gets the marks themselves, if the name of its group has "claude" in it, or if the user
-    has set `enable_prompt_caching`. Its LiteLLM passes the marks to the provider or leaves them out. The user's own marks win.
+    Without a gateway, the option is `enable_prompt_caching`: if it is set, LiteLLM (1.110) marks the messages. A gateway
+    ignores this option of its clients. So a request to a gateway gets the marks themselves, if the name of the model group
+    contains "claude", or if the user has set `enable_prompt_caching`. The gateway passes the marks to the provider or
+    removes the marks. If the user has set other cache options or marks, this function returns {}.
     """
     if providers.is_ours(model):
         return {}
@@ -118,7 +125,7 @@ def _is_marked(message: Fields) -> bool:
 
 
 def read_cached(usage: object) -> tuple[int | None, int | None]:
-    """Return (read, written): the input tokens that were read from and written to the provider's cache; None if unknown.
+    """Return (the input tokens read from the provider's cache, the input tokens written to it). None means unknown.
 
     `usage` has the fields of Anthropic, OpenAI, DeepSeek, or Gemini (in LiteLLM 1.110's form).
     """
@@ -145,12 +152,15 @@ def _first_count(values: Sequence[object]) -> int | None:
 
 
 def is_free(model: str) -> bool:
-    """Return whether calls of this model cost nothing, even if they fail. True if Python code answers, except for recordings."""
+    """Return True if no call of this model costs anything, whether it succeeds or fails.
+
+    This is true for a model that is Python code. It is false for a recording: a replayed call has the recorded cost.
+    """
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
 def find_price(model: str, usage: object) -> float | None:
-    """The cost in US dollars, from the usage itself or from LiteLLM's price list; None, not 0, if neither tells it."""
+    """Return the cost in US dollars, from `usage` itself or from LiteLLM's price list. Unknown costs are None, not 0."""
     told = read_fields(usage).get("cost")
     if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < math.inf:
         return float(told)
@@ -162,7 +172,7 @@ def find_price(model: str, usage: object) -> float | None:
     if place is None:
         return None
     (name, where), litellm = place, load_litellm()
-    # Checked first: for a model that is not in its price list, LiteLLM (1.110) raises ModelNotMappedError, or says 0.
+    # LiteLLM (1.110) would raise ModelNotMappedError, or return 0, for a model that is not in its price list.
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None
     try:
@@ -175,11 +185,11 @@ def find_price(model: str, usage: object) -> float | None:
 def choose_picture_place(
     model: str, wish: ImageMode = "auto", answers: providers.Answers | None = None
 ) -> PicturePlace | None:
-    """Return the message in which the model gets pictures that tools return: "tool" or "user"; None if it gets none.
+    """Return the role of the message with which the model gets a tool's pictures: "tool" or "user"; None for no pictures.
 
-    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know a gateway's groups and private servers; for these,
-    "always" says that the model can see. `answers`: the object that answers, if it is Python code; its `takes_images`
-    counts instead of `supports_vision`.
+    If `wish` is "auto", LiteLLM's `supports_vision` decides whether the model takes pictures. LiteLLM does not know the
+    groups of a gateway and the models of private servers. For these models, `wish` "always" means that the model takes pictures.
+    `answers`: the object that answers if the model is Python code. Its `takes_images` decides in place of LiteLLM.
     """
     if wish == "never":
         return None
@@ -189,7 +199,7 @@ def choose_picture_place(
     litellm = load_litellm()
     found = attempt_call(litellm.get_llm_provider, model)
     where = "" if isinstance(found, Raised) else str(found[1])
-    # A gateway's group is often named as the model is.
+    # A gateway's model group often has the same name as its model.
     known = (attempt_call(litellm.supports_vision, name) for name in {model, model.removeprefix(PROXY)})
     if wish == "auto" and not any(sees is True for sees in known):
         return None
@@ -201,21 +211,21 @@ _SUPPORTS = {
     "PDF files": "supports_pdf_input",
     "sound": "supports_audio_input",
 }
-"""Kind of content in a prompt -> the function of LiteLLM that says whether a model takes this content."""
+"""For each kind of content in a prompt: the name of LiteLLM's function that says whether a model takes this content."""
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
-    """List the items of `needs` ("pictures", "PDF files", "sound") that the model is not known to take in a prompt.
+    """Return the items of `needs` ("pictures", "PDF files", "sound") that the model is not known to take in a prompt.
 
-    `wish` "always" means that the model takes all of them, "never" that it takes none. A model that is Python code takes all
-    of them, and reads only the text.
+    If `wish` is "always", the model takes all items. If `wish` is "never", the model takes no item. A model that is Python
+    code takes all items, but reads only the text of a prompt.
     """
     if wish != "auto":
         return [] if wish == "always" else list(needs)
     if providers.is_ours(model):
         return []
     litellm = load_litellm()
-    names = {model, model.removeprefix(PROXY)}  # a gateway's group is often named as the model is
+    names = {model, model.removeprefix(PROXY)}  # a gateway's model group often has the same name as its model
     return [
         need
         for need in needs

@@ -1,6 +1,7 @@
-"""The only module that imports LiteLLM: the import itself, one streamed request, and facts that its stream wrapper hides.
+"""The only module that imports LiteLLM. It also reads facts about an answer that LiteLLM's stream wrapper hides.
 
-The import takes seconds and 200 MB. So it comes late, in a thread, and not at all for models of our own.
+The import takes seconds and 200 MB of memory. So LiteLLM is imported only when it is needed, in a thread. A model that is
+Python code does not need it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ _WITH_THE_FIRST_CALL = (
     "litellm._service_logger",
     "anyio._backends._asyncio",
 )
-"""Modules that LiteLLM (1.110.2) imports in its first model call, on the caller's event loop. There it also builds a large
-pydantic model. Both take another second, most of it for a tokenizer."""
+"""Modules that LiteLLM (1.110.2) imports only in its first model call, on the caller's event loop.
+
+In the same call, LiteLLM builds a large pydantic model. Together, this takes another second. Most of the second goes to a
+tokenizer."""
 
 
 def load_litellm() -> ModuleType:
-    """Import litellm, which takes seconds the first time, and return the module.
+    """Import litellm, and return the module. The first import takes seconds.
 
-    Sets `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without it, the import fetches a
-    price list from the network, and offline waits for it (seen on 1.110.2).
+    Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without
+    the variable, the import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
     with _importing:
         if not litellm_loaded():
@@ -57,8 +60,10 @@ def load_litellm() -> ModuleType:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Stop the garbage collector during an import. It would search the same new objects again and again, find nothing, and
-    take a third of the import's time.
+    """Stop the garbage collector during an import.
+
+    The collector would examine the same new objects again and again, and find no garbage. This would take a third of the
+    time of the import.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -71,13 +76,17 @@ def _without_collecting() -> Iterator[None]:
 
 @functools.cache
 def _silence_litellm(litellm: Any) -> None:
-    """Keep LiteLLM's own messages and downloads out of the cells. Done once, also if the user has imported litellm first.
+    """Keep LiteLLM's messages out of the cells, and prevent its downloads. This is done once, also if the user imported litellm.
 
-    All seen on 1.110.2. Without `suppress_debug_info`, an error or an unknown model prints "Give Feedback" and a list of
-    providers into the cell. Without `disable_hf_tokenizer_download`, the end of a stream without a usage downloads a
-    tokenizer (Llama, Cohere) to estimate the usage: on the event loop, and offline with long retries. With it, the bundled
-    tokenizer serves. If the root logger shows INFO, LiteLLM logs each call twice, so its loggers get the level WARNING, unless
-    somebody has set their level.
+    The reasons, seen on LiteLLM 1.110.2:
+
+    - Without `suppress_debug_info`, LiteLLM prints "Give Feedback" and a list of providers into the cell, if an error
+      occurs or a model is unknown.
+    - If a stream ends without a usage, LiteLLM estimates the usage. Without `disable_hf_tokenizer_download`, LiteLLM then
+      downloads a tokenizer (Llama, Cohere). The download blocks the event loop, and without a network it is retried for a
+      long time. With the setting, LiteLLM uses its bundled tokenizer.
+    - If the root logger shows INFO, LiteLLM logs each call twice. So LiteLLM's loggers get the level WARNING. A level that
+      the user has set stays.
     """
     leave_out_price_list()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
@@ -89,7 +98,7 @@ def _silence_litellm(litellm: Any) -> None:
 
 
 class _WithoutPriceList(logging.Filter):
-    """Drops log lines about LiteLLM's price list, unless somebody has set the logger to INFO or DEBUG."""
+    """Drops log messages about LiteLLM's price list. If the logger's level is INFO or DEBUG, the messages stay."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
@@ -100,23 +109,24 @@ _WITHOUT_PRICE_LIST = _WithoutPriceList()
 
 
 def leave_out_price_list() -> None:
-    """Keep LiteLLM's log lines about its price list out of the cells. May be called before anybody imports LiteLLM.
+    """Keep LiteLLM's log messages about its price list out of the cells. May be called before LiteLLM is imported.
 
-    If the user imports LiteLLM, a thread tries for ten seconds to load a newer list. If it cannot, it warns four times
-    (1.110.2), in whichever cell runs then. The local list serves as well.
+    If the user imports LiteLLM, a thread of LiteLLM tries for ten seconds to load a newer price list. If the thread fails,
+    it logs four warnings (1.110.2). The warnings appear in the cell that runs at that time. Nobody needs these warnings,
+    since the price list inside LiteLLM is good enough.
     """
-    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # to add the same filter again does nothing
+    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # adding the same filter twice has no effect
 
 
 def litellm_loaded() -> bool:
-    """Return whether anybody has imported litellm already."""
-    # Not by `hasattr`: during the import, the module's `__getattr__` would start imports in this thread, too.
+    """Return True if litellm has been imported already, by this package or by the user."""
+    # `hasattr` must not be used: during an import in another thread, `__getattr__` of litellm would import more modules here.
     return "acompletion" in vars(sys.modules.get("litellm", sys))
 
 
 @functools.cache
 def _make_ready() -> None:
-    """Import litellm, and the modules that its first call would import."""
+    """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
     load_litellm()
     with _importing, _without_collecting():
         for name in _WITH_THE_FIRST_CALL:
@@ -127,12 +137,12 @@ def _make_ready() -> None:
 
 
 def is_ready() -> bool:
-    """Return whether a request can go out at once: litellm is imported, with the modules that its first call needs."""
+    """Return True if a request can be sent at once: litellm and the modules for its first model call are imported."""
     return _make_ready.cache_info().currsize > 0
 
 
 async def await_litellm() -> None:
-    """Wait until a request can go out. The import runs in a thread, so that the loop (a Stop button) stays alive."""
+    """Wait until a request can be sent. The import runs in a thread, so the event loop can still react to a Stop button."""
     if not is_ready():
         await asyncio.shield(asyncio.to_thread(_make_ready))
 
@@ -144,10 +154,10 @@ def start_loading() -> None:
 
 
 class LiteLLMStream:
-    """Facts about one streamed answer that LiteLLM's stream wrapper hides. Make it before the answer is read.
+    """Reads facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
 
-    Reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2). Does nothing if they are
-    absent.
+    This class uses undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are
+    missing, the properties have the values of an ordinary stream.
     """
 
     def __init__(self, response: Any) -> None:
@@ -163,17 +173,17 @@ class LiteLLMStream:
 
     @property
     def is_json(self) -> bool:
-        """True if the server has sent one JSON document instead of a stream; LiteLLM reads nothing of it."""
+        """True if the server has sent one JSON document in place of a stream. LiteLLM does not read this document."""
         return self._is_json
 
     @property
     def refusal(self) -> str:
-        """The text of OpenAI's `refusal` field, which LiteLLM's chunks lose."""
+        """The text of OpenAI's `refusal` field. LiteLLM's own chunks lack this field."""
         return "".join(self._refusals)
 
     @property
     def ended_early(self) -> bool:
-        """True if the stream ended without a finish reason; LiteLLM makes up "stop" for most providers."""
+        """True if the stream ended without a finish reason. LiteLLM hides this: for most providers, it reports "stop"."""
         told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
         return hasattr(self._response, told[0]) and not any(
             getattr(self._response, name, None) for name in told
@@ -181,12 +191,12 @@ class LiteLLMStream:
 
     @property
     def cost(self) -> float | None:
-        """The cost by the provider's headers; None if they do not tell it."""
+        """The cost in US dollars according to the headers of the response; None if the headers have no cost."""
         return cost_in_headers(self._hidden)
 
 
 async def close_stream(response: object) -> None:
-    """Close the connection behind a stream, so that the provider does not go on with a cancelled request."""
+    """Close the connection of a stream, so that the provider stops working on a cancelled request."""
     for stream in (response, getattr(response, "completion_stream", None)):
         closer = getattr(stream, "aclose", None)
         if closer is not None:
@@ -195,7 +205,7 @@ async def close_stream(response: object) -> None:
 
 
 class Breath:
-    """Gives the event loop (a Stop button, tasks of other cells) a turn after each `SECONDS` of work."""
+    """Lets other tasks run (a Stop button, other cells) during long work. If `is_due`, the work has to await `take()`."""
 
     SECONDS = 0.004
 
@@ -212,10 +222,9 @@ class Breath:
 
 
 class _WatchedStream:
-    """Stands between a provider's own stream and LiteLLM. It changes deltas that LiteLLM would drop, and collects the texts of
-    OpenAI's `refusal` field.
+    """Wraps a provider's stream for LiteLLM. Changes deltas that LiteLLM would drop, and collects OpenAI's refusal texts.
 
-    The collecting can go when LiteLLM's own deltas have a `refusal`.
+    Once LiteLLM's own deltas have a field `refusal`, the collecting can be removed.
     """
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:
@@ -226,12 +235,12 @@ class _WatchedStream:
         return getattr(self._stream, name)
 
     def __aiter__(self) -> _WatchedStream:
-        # LiteLLM asks for the iterator before each chunk; some streams need that.
+        # LiteLLM calls `__aiter__` before each chunk, and some streams need this call.
         self._iterator = self._stream.__aiter__()
         return self
 
     async def __anext__(self) -> object:
-        # Needed here, too: LiteLLM keeps empty chunks to itself, and may read many of them in a row.
+        # LiteLLM does not pass on empty chunks, and may read many of them in a row. So `Breath` is needed here, too.
         if self._breath.is_due:
             await self._breath.take()
         chunk = await self._iterator.__anext__()
@@ -245,8 +254,10 @@ class _WatchedStream:
 
 
 def _make_readable(delta: object) -> None:
-    """Turn fields of a delta into text that LiteLLM (1.110) would silently drop otherwise: content in parts (Mistral's form,
-    with thinking among them), ids that are numbers, arguments that are JSON data.
+    """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
+
+    The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
+    arguments that are JSON data.
     """
     fields = getattr(delta, "__dict__", None)
     if fields is None:
@@ -276,7 +287,7 @@ def _make_arguments_text(function: Any) -> None:
 
 
 def _carry_attachments(delta: object) -> None:
-    """Move a delta's attachments into its field `images`, the only such field that LiteLLM (1.110) passes on."""
+    """Add a delta's attachments to its field `images`. LiteLLM (1.110) passes on no other field that has attachments."""
     extra = getattr(delta, "__pydantic_extra__", None)
     if extra is None:
         return
@@ -290,7 +301,10 @@ def _carry_attachments(delta: object) -> None:
 
 
 def cost_in_headers(hidden: object) -> float | None:
-    """The cost in a response's `_hidden_params`: from a gateway's `x-litellm-response-cost`, or by LiteLLM; or None."""
+    """Return the cost from a response's `_hidden_params`, in US dollars; None if the cost is unknown.
+
+    The cost comes from the header `x-litellm-response-cost` of a gateway, or from LiteLLM's own calculation.
+    """
     if not hidden:
         return None
     fields = read_fields(hidden)

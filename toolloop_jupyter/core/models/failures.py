@@ -1,7 +1,7 @@
-"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no API key.
+"""Explain errors of model calls: say whether a retry may help, and what the user can change. No text contains an API key.
 
-The errors are LiteLLM's, or those of models that are Python code. LiteLLM's are recognised by the names of their classes, so
-that LiteLLM need not be loaded.
+The errors come from LiteLLM, or from models that are Python code. This module recognises LiteLLM's errors by the names of
+their classes, so it does not import LiteLLM.
 """
 
 from __future__ import annotations
@@ -24,42 +24,46 @@ if TYPE_CHECKING:
 
 
 CLEAN_END = "Stream ended before a finish_reason was received"
-"""How LiteLLM words the end of a stream that sent no finish_reason."""
+"""LiteLLM's message for a stream that ended without a finish_reason."""
 LONGEST_WAIT = 60.0
-"""Seconds. If a provider asks for a longer wait, it is asked again after this time."""
+"""The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry does not wait longer."""
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
-"""Statuses of refusals that another try would get again."""
+"""HTTP statuses of refusals that a retry would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
 _NEVER_SENT = re.compile(
     "ConnectError|ConnectTimeout|PoolTimeout|UnsupportedProtocol|ClientConnectorError|ConnectionRefusedError|gaierror"
 )
-"""Errors of HTTP clients before a request has gone out."""
+"""Names of errors that HTTP clients raise before a request is sent."""
 _WENT_OUT = re.compile(
     "ReadError|ReadTimeout|RemoteProtocolError|WriteError|ServerDisconnectedError|ClientOSError|ClientPayloadError"
 )
-"""Errors of HTTP clients after a request has gone out."""
+"""Names of errors that HTTP clients raise after a request was sent."""
 _REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
-"""Characters of a provider's own error text that are shown."""
+"""The most characters of a provider's error text that are shown."""
 MOST_READ = 20_000
-"""Characters of such a text that are read at all, since a server may answer with megabytes."""
+"""The most characters of a provider's error text that are read. A server may answer with megabytes."""
 
 
 _NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
 _BESIDE_TOOLS = re.compile("tool|function")
 _AT_ALL = re.compile("support|allow|availab|enabl|implement|disable|must be verified to stream")
-"""Words, in lower case, in the errors of servers that do not stream, or not together with tools (llama.cpp, older gateways,
-OpenAI for organizations that it has not verified)."""
+"""Words in the errors of servers that cannot stream, or cannot stream if there are tools. All words are in lower case.
+
+Examples are llama.cpp, older gateways, and OpenAI for organizations that OpenAI has not verified."""
 _BUSY = frozenset({408, 429, 502, 503, 504})
-"""Statuses of servers that are busy; they say nothing about what the server supports."""
+"""HTTP statuses of busy servers. An error with one of these statuses does not show what the server supports."""
 
 
 class StreamCut(Exception):
-    """A stream that ended, without an error, in the middle of a tool call."""
+    """Raised if a stream ends in the middle of a tool call, and the stream itself has raised no error."""
 
 
 def read_retry_after(error: BaseException) -> float | None:
-    """Seconds that the provider asks to wait (`Retry-After`, also in ms as OpenAI sends it), at most `LONGEST_WAIT`."""
+    """Return the seconds that the provider asks to wait, at most `LONGEST_WAIT`; None if the provider names no time.
+
+    Reads the header `retry-after-ms`, which OpenAI sends, or the header `retry-after`.
+    """
     if isinstance(error, ProviderError):
         headers: Mapping[str, str] = error.headers
     else:
@@ -68,7 +72,7 @@ def read_retry_after(error: BaseException) -> float | None:
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name) or "nan") * unit
-        except (TypeError, ValueError):  # a date: nobody sends one
+        except (TypeError, ValueError):  # the value is a date, which no provider sends
             continue
         if seconds >= 0:
             return min(seconds, LONGEST_WAIT)
@@ -76,16 +80,16 @@ def read_retry_after(error: BaseException) -> float | None:
 
 
 def read_status(error: BaseException) -> int | None:
-    """The HTTP status of the answer to a request; None if there was no answer."""
+    """Return the HTTP status of the server's answer; None if there was no answer."""
     status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
 
 def is_cut(error: BaseException) -> bool:
-    """Return whether the server may have worked on a request without an answer: after a timeout, or a broken connection.
+    """Return True if the server may have worked on the request, but gave no answer: a timeout, or a broken connection.
 
-    False for a request that was refused, or for which there was no connection at all. LiteLLM (1.110) has one class for both
-    kinds of failed connections; the cause (an error of httpx, requests or aiohttp) tells which it is.
+    Returns False if the server refused the request, or if no connection was made. LiteLLM (1.110) has one class for broken
+    and for missing connections. So this function also looks at the causes, which are errors of httpx, requests or aiohttp.
     """
     if isinstance(error, ProviderError):
         return error.kind == "Timeout"
@@ -100,7 +104,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether another try would fail, too, since the request itself is refused (perhaps in the middle of the stream)."""
+    """Return True if a retry would fail, too, since the provider refuses the request itself, maybe in the middle of a stream."""
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
@@ -111,7 +115,7 @@ _STREAM_OPTIONS = re.compile(r"stream[_ -]?options?\b|include_?usage")
 
 
 def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
-    """The key of `call._WITHOUT` for the streaming option that the server has refused; "" for any other error."""
+    """Return the streaming option that the server has refused, as a key of `call._WITHOUT`; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
     text = _read_text(error).lower()
@@ -125,7 +129,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
 
 
 def _read_text(error: BaseException) -> str:
-    """Return an error's text; if it is long, only its beginning and its end."""
+    """Return the text of an error. Of a long text, return only the beginning and the end."""
     text, half = get_message(error), MOST_READ // 2
     return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
@@ -135,47 +139,50 @@ def _list_class_names(error: BaseException) -> set[str]:
 
 
 def _get_kind(error: BaseException) -> str:
-    """The name of the error's class; for a ProviderError, the name of LiteLLM's class for it."""
+    """Return the name of the error's class; for a ProviderError, the name of the LiteLLM class that corresponds to it."""
     return error.kind if isinstance(error, ProviderError) else type(error).__name__
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """Hide API keys in a provider's text: those of runs, of `secrets`, of the environment, and texts that look like keys."""
+    """Return a provider's text with hidden API keys.
+
+    Hides the keys of all runs, the keys in `secrets` and in environment variables, and every text that looks like a key.
+    """
     return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
 def list_secrets(request: Request) -> list[object]:
-    """The texts in the request's secrets that must not be shown. The gateway's tags, which are in them, may be shown."""
+    """Return the texts in `request.secrets` that must not be shown. The tags for a gateway are no secrets, and are left out."""
     return [text for name, value in request.secrets.items() for text in find_keys(name, value)]
 
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
 _UNREACHED = ("APIConnectionError", "ConnectError")
-_UNREACHED_ADVICE = "Is it running, is the address right, is there a network?"
-_RETRY = "let it be tried again: completion_kwargs={'num_retries': 2}"
+_UNREACHED_ADVICE = "Is the server running, is the address right, is there a network?"
+_RETRY = "set retries: completion_kwargs={'num_retries': 2}"
 _SERVER_FAILED = re.compile(
     "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut"
 )
 _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
-"""Words in a gateway's error (1.106 to 1.110) that quotes an error of the provider behind the gateway."""
+"""Words that show that a gateway's error quotes an error of the provider behind the gateway (LiteLLM 1.106 to 1.110)."""
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
 
 
 def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
-    """Advise on an error of the provider behind a gateway, if a gateway makes the advice different; else return ""."""
+    """Return advice for an error of the provider behind a gateway; "" if the usual advice fits, or for any other error."""
     if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
-        return "That is the gateway's own key at the provider behind it: whoever runs the gateway has to renew it."
+        return "The provider refused the gateway's own key: whoever runs the gateway has to renew this key."
     if kind == "NotFoundError":
-        return "That is the model behind this group: whoever runs the gateway has to correct its name."
+        return "The provider does not know the model behind this group: whoever runs the gateway has to correct the name."
     if kind in _UNREACHED or "Connection error" in text:
-        return f"The gateway lost the provider behind it: run again, or {_RETRY}."
+        return f"The gateway lost its connection to the provider: run again, or {_RETRY}."
     return ""
 
 
 def _explain_unsendable(text: str, request: Request) -> str:
-    """Explain the fault in the address or the key that kept the request from being sent; "" if there is none."""
+    """Return what is wrong with the address or the key, if the request could not be sent for this reason; else return ""."""
     if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
@@ -184,16 +191,16 @@ def _explain_unsendable(text: str, request: Request) -> str:
 
 
 def _advise(kind: str, text: str, request: Request) -> str:
-    """Say what to set or to try. `kind`: the name of LiteLLM's class for the error; `text`: its message."""
+    """Return what the user can set or try. `kind`: the name of LiteLLM's class for the error. `text`: the error's message."""
     model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
-        return ""  # these models say themselves what to do
+        return ""  # the error of this model already says what to do
     if not_sent := _explain_unsendable(text, request):
         return not_sent
     if behind := _advise_behind_gateway(kind, text, request):
         return behind
     if gateway and kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
-        return f"There is no gateway at {_name_host(request)}: api_base is its address without a path, or with /v1."
+        return f"There is no gateway at {_name_host(request)}: set api_base to its address without a path, or with /v1."
     if gateway and (kind in _REFUSED or "No connected db" in text):
         return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
     if kind == "AuthenticationError":
@@ -228,7 +235,7 @@ def _name_host(request: Request) -> str:
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """Return (what happened, what to do) for an error of a model call, each in one line. A PlainRefusal keeps its lines."""
+    """Return (what happened, what to do) for an error of a model call. Each is one line; a PlainRefusal may have more lines."""
     if said := _find_own_words(error):
         return redact(plain(said), list_secrets(request)), ""
     if isinstance(error, TooManyCalls):
@@ -253,7 +260,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
             return happened, behind
         return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _REFUSALS:  # LiteLLM's only class for some providers
+    if kind == "APIError" and status in _REFUSALS:  # for some providers, LiteLLM has only this class
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
@@ -262,7 +269,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
 
 
 def log_unexpected(error: BaseException) -> str:
-    """Log the traceback of a turn's unexpected error; returns one line about the error. Both without keys."""
+    """Log the traceback of an unexpected error of a turn, and return one line about the error. API keys are hidden in both."""
     lines = attempt_call(traceback.format_exception, error)  # this runs code of the error's class
     told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", hide(told))
@@ -270,7 +277,7 @@ def log_unexpected(error: BaseException) -> str:
 
 
 def _find_own_words(error: BaseException | None) -> str:
-    """Find the message that a ScriptedModel or a Replay has for the person, unchanged; "" if there is none."""
+    """Return the message that a ScriptedModel or a Replay has written for the person, unchanged; "" if there is none."""
     for _ in range(8):
         if isinstance(error, PlainRefusal):
             return get_message(error)
@@ -289,11 +296,11 @@ _COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_
 
 
 def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
-    """Return (what happened, what to do) for two beginners' mistakes: no API key, or a model's name without a known provider.
+    """Return (what happened, what to do) for two mistakes of beginners; None for any other error.
 
-    Returns None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
-    these mistakes in a paragraph that names six variables, as an `InternalServerError` or as an `APIConnectionError`,
-    depending on the provider.
+    The mistakes are a missing API key, and a model name without a known provider. `text`: the text of the error. Both
+    mistakes are found before a request is sent. LiteLLM (1.110) explains a missing key in a paragraph that names six
+    variables. The error is an `InternalServerError` or an `APIConnectionError`, depending on the provider.
     """
     if _NO_PROVIDER in text:
         return f"LiteLLM knows no provider for the model {model!r}.", _suggest_name(model)
@@ -308,12 +315,12 @@ def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
 
 
 def name_key_variable(model: str) -> str:
-    """The environment variable that holds the key of this model's provider."""
+    """Return the name of the environment variable for the API key of the model's provider."""
     return f"{_name_provider(model).upper()}_API_KEY"
 
 
 def _name_provider(model: str) -> str:
-    """The provider of a model. If the name has none ("claude-sonnet-4-6"), LiteLLM's price list says it."""
+    """Return the provider of a model. If `model` names no provider, LiteLLM's price list gives it ("claude-sonnet-4-6")."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")
@@ -333,13 +340,16 @@ def _suggest_name(model: str) -> str:
     if full := _find_full_name(model):
         return f"Did you mean {full!r}?"
     return (
-        f"Write provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'. A ScriptedModel goes by the name of "
-        "its variable: run the cell that makes it first."
+        f"Write provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'. To use a ScriptedModel, first run the "
+        "cell that makes it, then write the name of its variable."
     )
 
 
 def _find_full_name(begun: str) -> str:
-    """The newest model of a common provider whose name begins with `begun` ("claude-sonnet"), as provider/name; or ""."""
+    """Return "provider/name" of the newest model whose name begins with `begun` ("claude-sonnet"); "" if there is none.
+
+    Only models of common providers are searched.
+    """
     known = getattr(sys.modules.get("litellm"), "model_cost", {})
     names = [
         f"{facts['litellm_provider']}/{name}"

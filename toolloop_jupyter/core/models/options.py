@@ -1,9 +1,10 @@
-"""The options of LiteLLM's `acompletion`, and what happens to each of them in `completion_kwargs`.
+"""The options of LiteLLM's `acompletion`. This module decides what happens to each option in `completion_kwargs`.
 
-A run stays with the model, the address and the key that it was started with. LiteLLM (1.110) has options that silently send a
-call elsewhere, with the same key: `fallbacks`, `client`, `model_list`, … Such an option is refused by name before the run
-starts. For a gateway, options of a provider's own route are refused, too, also inside `extra_body`, which the proxy reads
-like the request itself. A name that is not listed here is an option of one provider; it is passed on.
+A run keeps the model, the address and the key with which it was started. Some options of LiteLLM (1.110) silently send a
+call to another model or address, with the same key: `fallbacks`, `client`, `model_list`, … These options are refused by
+name before the run starts. If the run uses a gateway, options for one provider's address or account are refused, too.
+These options are also refused inside `extra_body`, since a gateway reads `extra_body` like the request itself. An option that is
+not listed here belongs to one provider, and is passed on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
-"""Options that the loop sets itself, whatever `completion_kwargs` says."""
+"""Options that the loop sets itself. `completion_kwargs` cannot replace the value of the loop."""
 
 
 class Kind(Enum):
@@ -33,20 +34,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """The kind of an option. For a refused option, `instead` has the reason and what to write instead."""
+    """The entry of one option. If the option is refused, `instead` has the reason, and says what to write instead."""
 
     kind: Kind
     instead: str = ""
     is_kept: bool = False
-    """True if LiteLLM (1.110) keeps the option to itself: no provider gets it, and no model that Python code answers."""
+    """True if only LiteLLM (1.110) uses the option. Neither a provider nor a model that is Python code gets the option."""
 
 
 _ELSEWHERE = "it would take the conversation to another model, address or key"
 _FALLBACK = "--fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
-_NAME_ONE = f"{_ELSEWHERE}; name one model with model=, and others for when it fails with {_FALLBACK}"
-_RUN_AGAIN = (
-    f"{_ELSEWHERE}; name the models to ask then with {_FALLBACK}, or try the same one again with num_retries"
-)
+_NAME_ONE = f"{_ELSEWHERE}; write one model as model=, and the models to ask after a failure as {_FALLBACK}"
+_RUN_AGAIN = f"{_ELSEWHERE}; write the models to ask after a failure as {_FALLBACK}, or retry the same model with num_retries"
 _NOT_ASKED = "the model would not be asked; use model='toolloop/demo' or a ScriptedModel"
 _AZURE = f"{_ELSEWHERE}; write model='azure/DEPLOYMENT'"
 _GATEWAY = f"{_ELSEWHERE}; write model='litellm_proxy/GROUP'"
@@ -144,21 +143,21 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
         (Option(Kind.DIRECT), "^openai_(identity|service_account)_"),
     )
 )
-"""Families of names; new releases of LiteLLM add names to them. The first expression that matches a name counts."""
+"""Patterns for families of option names. New releases of LiteLLM add names to a family. The first matching pattern counts."""
 
 PROXY = "litellm_proxy/"
-"""The beginning of each name of a gateway's model group."""
+"""The beginning of each model name for a gateway: the name of a model group follows."""
 _KEYWORDS = "completion_kwargs"
 ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
-"""Options that hold a part of the request: its body, headers or query. None of them may be inside another of them."""
+"""Options that hold a part of the request: its body, headers or query. None of these options may contain another one."""
 _HEADERS_ELSEWHERE = frozenset(
     {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
 )
-"""Headers that make a gateway, or a proxy in front of it, choose another host or model, or write no log."""
+"""Headers that are refused: with them, a gateway or its proxy would choose another host or model, or would write no log."""
 
 
 def find_option(name: str) -> Option | None:
-    """The entry of an option with this name; None for a name that LiteLLM does not know, which is passed on."""
+    """Return the entry of the option `name`; None if LiteLLM does not know `name`. An unknown option is passed on."""
     if known := _KNOWN.get(name):
         return known
     return next((option for option, names in _FAMILIES if names.search(name)), None)
@@ -166,15 +165,15 @@ def find_option(name: str) -> Option | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_kept(name: str) -> bool:
-    """Return whether LiteLLM keeps an option of this name to itself."""
+    """Return True if only LiteLLM uses the option `name`, and does not send it to a provider."""
     option = find_option(name)
     return option is not None and option.is_kept
 
 
 def is_of_route(name: str) -> bool:
-    """Return whether an option of this name is for one provider: its address, account or key, or extra parts of the request.
+    """Return True if the option `name` is for one provider: its address, account or key, or an extra part of the request.
 
-    A fallback model of another provider gets no such option.
+    A fallback model of another provider does not get this option.
     """
     option = find_option(name)
     return name in (*ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
@@ -191,13 +190,13 @@ _OF_ROUTE = (
 
 
 def is_completion_option(name: str) -> bool:
-    """Return whether LiteLLM has an option of this name for model calls: a person may set it, or is told that it is refused."""
+    """Return True if LiteLLM has an option `name` for model calls. The option may be set, or is refused with a message."""
     option = find_option(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
 
 
 def find_completion_option(typed: str) -> str:
-    """The option of a model call whose name begins with `typed`, or is nearly that; "" if there is none."""
+    """Return the option of a model call that begins with `typed`, or has a similar name; "" if there is none."""
     names = [name for name, option in _KNOWN.items() if option.kind is Kind.PASSED]
     begun = [name for name in names if len(typed) > 2 and name.startswith(typed.lower())]
     near = difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.8)
@@ -205,7 +204,7 @@ def find_completion_option(typed: str) -> str:
 
 
 def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:
-    """Raise ValueError (its message is one line) for an option that would send the run elsewhere. A value of None is ignored."""
+    """Raise ValueError if an option is refused, for example if it would choose another model. Ignore options that are None."""
     for where, name, value in _list_given(options, gateway=gateway):
         if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
             place = f"{where} (--set)" if where == _KEYWORDS else where
@@ -213,10 +212,10 @@ def check_completion_options(options: Mapping[str, object], *, gateway: bool) ->
 
 
 def explain_switch(model: str, api_base: object = None) -> str:
-    """Explain a global setting of LiteLLM that would send calls of this model elsewhere; "" if there is none.
+    """Return an error text if a global setting of LiteLLM would send the calls to another model or address; else return "".
 
-    `api_base` is the run's own address, if it has one: for some providers (Ollama), `litellm.api_base` wins all the same.
-    Does not import LiteLLM.
+    `api_base`: the address of the run, if it has one. For some providers (Ollama), LiteLLM uses `litellm.api_base` even
+    then. Does not import LiteLLM.
     """
     litellm = sys.modules.get("litellm")
     elsewhere = getattr(litellm, "api_base", None)
@@ -225,23 +224,23 @@ def explain_switch(model: str, api_base: object = None) -> str:
     if model in (getattr(litellm, "model_alias_map", None) or ()):
         return (
             f"litellm.model_alias_map is refused for {model!r}: {_ELSEWHERE}; "
-            "take the name out of it, and name the model itself with model="
+            "remove this name from litellm.model_alias_map, and write the real name of the model as model="
         )
     if api_base and elsewhere and elsewhere != api_base and not model.startswith(PROXY):
         return f"litellm.api_base is refused beside api_base=: {_ELSEWHERE}; set litellm.api_base = None"
     if proxy_in_use() and not model.startswith(PROXY):
-        return f"litellm.use_litellm_proxy was set after {model!r} was chosen: {_ELSEWHERE}; unset it, or begin anew"
+        return f"litellm.use_litellm_proxy was set after {model!r} was chosen: {_ELSEWHERE}; unset it, or start a new session"
     return ""
 
 
 def proxy_in_use() -> bool:
-    """Return whether the user sends all calls through the gateway, by one of LiteLLM's two settings for that."""
+    """Return True if the user has set `USE_LITELLM_PROXY` or `litellm.use_litellm_proxy`. Then all calls go to the gateway."""
     by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
     return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
 
 
 def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
-    """Yield (where, name, value) of each option; for a gateway, also of the options in the body, the query and the headers."""
+    """Yield (the place, the name, the value) of each option. For a gateway, include the options in body, query and headers."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
         if gateway and name in ENVELOPE and isinstance(value, Mapping):
@@ -249,7 +248,7 @@ def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tup
 
 
 def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
-    """Say why an option is refused, and what to write instead; "" if the option is allowed."""
+    """Return why an option is refused, and what to write instead; "" if the option is allowed."""
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
     within = where != _KEYWORDS

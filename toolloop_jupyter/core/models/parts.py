@@ -1,4 +1,4 @@
-"""The parts of a message while it arrives: its words, its attachments, and the fields that go back to the provider unchanged."""
+"""Collect the parts of a message while it arrives: text, thoughts, attachments, and fields that the provider wants back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOSING = re.compile("|".join(_CLOSINGS))
 
 
 def split_content(parts: Sequence[object]) -> tuple[str, str, str]:
-    """Return (text, thought, refusal) of an answer whose content is a list of parts. Mistral's thoughts come as such parts."""
+    """Return (the text, the thought, the refusal) of a content that is a list of parts. Mistral sends thoughts in this form."""
     text, thought, refusal = [], [], []
     for part in parts:
         fields = read_fields(part)
@@ -32,27 +32,28 @@ def split_content(parts: Sequence[object]) -> tuple[str, str, str]:
 
 
 class Words:
-    """The text and the thought of a message.
+    """Collects the text and the thought of a message.
 
-    A thought comes in a field of its own, or in text that begins with `<think>…</think>`, in whatever pieces. LiteLLM (1.110,
-    `parse_content_for_reasoning`) has a rule for these tags in whole responses, and none for streams. The same rule is used
-    here: the opening tag must come first, any of the closing tags ends the thought, and a thought without a closing tag is
-    text. Such a thought has been shown as it came, so it comes once more, as text, at the end.
+    A thought comes in the field `reasoning_content`, or between the tags `<think>…</think>` at the beginning of the text. A
+    tag may be split over several deltas. LiteLLM (1.110, `parse_content_for_reasoning`) finds these tags in complete
+    responses, but not in streams. This class uses LiteLLM's rule for streams: the opening tag must come first, any of the
+    closing tags ends the thought, and a thought without a closing tag is text. A thought is shown while it arrives. If its
+    closing tag is missing at the end, the thought is shown again, as text.
     """
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._thought: list[str] = []
         self._half = self._thought_half = ""
-        """The first half of a surrogate pair whose second half is still to come."""
+        """The first half of a surrogate pair. Its second half comes with the next piece of text."""
         self._tagged: list[str] = []
-        """The thought in tags."""
+        """The pieces of the thought between the tags."""
         self._opening = ""
-        """The opening tag of the thought that is being read."""
+        """The opening tag of the thought that is being read; "" outside of the tags."""
         self._held = ""
-        """Text that may be the beginning of a tag."""
+        """Text that is held back, since it may be the beginning of a tag."""
         self._is_plain = False
-        """True if all text from here on is plain text."""
+        """True if tags no longer count: all further text is shown as it is."""
 
     @property
     def text(self) -> str:
@@ -65,7 +66,7 @@ class Words:
         return "".join(self._tagged) + "".join(self._thought)
 
     def add(self, content: str, reasoning: str) -> tuple[str, str]:
-        """Take in the next pieces of the answer; returns the (text, thought) that can be shown now."""
+        """Add the next pieces of the answer. Return (the text, the thought) that can be shown now."""
         text = ""
         if reasoning:
             reasoning, self._thought_half = cut_half(self._thought_half + reasoning)
@@ -85,7 +86,7 @@ class Words:
         return text, reasoning
 
     def cut(self) -> tuple[str, str]:
-        """End a message that broke off. Returns the (text, thought) that was held back."""
+        """End a message that broke off. Return (the text, the thought) that was held back until now."""
         if not self._opening:
             return self.end(), ""
         held, self._held = self._held, ""
@@ -93,7 +94,7 @@ class Words:
         return "", held
 
     def end(self) -> str:
-        """End a whole message. Returns the rest of its text. A thought without a closing tag counts as text."""
+        """End a complete message. Return the rest of the text. A thought without a closing tag counts as text."""
         rest, self._held, self._is_plain = self._held, "", True
         if self._opening:
             rest = self._opening + "".join(self._tagged) + rest
@@ -131,20 +132,20 @@ def _may_become(text: str, tags: tuple[str, ...]) -> bool:
 
 
 class ReturnedFields:
-    """Fields that a provider wants back with its message in the history: thinking blocks, reasoning items, fields of its own."""
+    """Collects the fields that a provider wants back with its message: thinking blocks, reasoning items, and its other fields."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[dict[str, object], list[str]]] = []
-        """Thinking blocks in their order, with the pieces of each one's text; blocks of other types as they are."""
+        """All blocks in their order. A thinking block has a list with the pieces of its text; other blocks have an empty list."""
         self._is_open = False
-        """True if the last block may still grow. Its signature ends it."""
+        """True if the next piece of thinking belongs to the last block. A block ends with its signature."""
         self._lists: dict[str, list[object]] = {}
         self._provider: dict[str, object] = {}
         self._in_provider: dict[str, set[str]] = {}
-        """Name of a list among the provider's own fields -> its items as JSON, by which a repeated item is found."""
+        """For each list in `provider_specific_fields`: the JSON texts of its items. These texts show which items are repeated."""
 
     def add(self, delta: Fields) -> None:
-        """Take in a delta's fields of these kinds."""
+        """Add those fields of a delta that the provider wants back."""
         for block in map(make_plain, read_list(delta.get("thinking_blocks"))):
             if isinstance(block, dict):
                 self._add_block(block)
@@ -172,7 +173,7 @@ class ReturnedFields:
         self._is_open = is_thought and not block.get("signature")
 
     def as_sent(self) -> dict[str, object]:
-        """The fields as the provider wants them back."""
+        """Return the fields in the form that the provider wants back."""
         blocks = [
             {**fields, "thinking": "".join(pieces)} if pieces else fields for fields, pieces in self._blocks
         ]
@@ -185,28 +186,28 @@ def _write_text(item: object) -> str:
 
 
 MOST_NAME = 300
-"""Characters of a name; a longer one is cut."""
+"""The most characters of an attachment's name. A longer name is shortened."""
 MOST_ATTACHED = 100
-"""The most attachments of one message that are kept. Further ones are only counted, in one line."""
+"""The most attachments of one message that are kept. Further attachments are only counted, and a line states their number."""
 _MOST_READ = 1_000
-"""The most parts of one delta that are read. A part may come many times, and counts each time."""
+"""The most parts of one delta that are read. This number includes repeated parts."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
-"""Types of content parts that are read elsewhere."""
+"""Types of content parts that are not attachments. Other code reads these parts."""
 ATTACHED = ("images", "annotations", "files")
-"""Fields of a delta, or of its `provider_specific_fields`, with parts of an answer that are neither text nor tool calls."""
+"""Fields that hold lists of attachments. They are in a delta, or in its `provider_specific_fields`."""
 _KINDS = {"images": "image_url", "files": "file"}
-"""Field -> the type of a part in it that is only a text with an address."""
+"""The type of an attachment that is only an address, for each field that may have these attachments."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
-"""Fields with an answer's sources, in a chunk (Perplexity) or in the provider's own fields (Anthropic)."""
+"""Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 
 
 hide_in_repr(Attachment)
 
 
 class Attachments:
-    """Collects the attachments of one message while it arrives: pictures, files, sources, sound. Each counts once."""
+    """Collects the pictures, files, sources and sound of one message while it arrives. A repeated attachment counts once."""
 
     def __init__(self) -> None:
         self._found: dict[Attachment, None] = {}
@@ -219,14 +220,14 @@ class Attachments:
         return bool(self._found or self._audio)
 
     def _bound(self, parts: list[object]) -> list[object]:
-        """Return the parts that are read; the others are counted."""
+        """Return the first `_MOST_READ` of `parts`, and count the others as left out."""
         self._left_out += max(0, len(parts) - _MOST_READ)
         return parts[:_MOST_READ]
 
     def take(self, delta: Fields) -> None:
-        """Collect the attachments in a delta or a whole message: pictures, files and the like, and the sources it names.
+        """Collect the pictures, files and other attachments in a delta or a complete message, and its sources.
 
-        Sound comes in pieces. They are joined, and `end` makes one attachment of them.
+        Sound comes in pieces. This method joins the pieces, and `end` makes one attachment from them.
         """
         content = delta.get("content")
         attached = list(filter(is_attached, content)) if isinstance(content, list) else []
@@ -244,7 +245,7 @@ class Attachments:
                 self._audio[name] = self._audio.get(name, "") + str(read_fields(audio).get(name) or "")
 
     def take_sources(self, fields: Fields) -> None:
-        """Collect the sources in `fields`: addresses, objects with an address or a title, and lists of both."""
+        """Collect the sources in `fields`. A source is an address, or an object with an address or a title; lists are read, too."""
         waiting = deque(make_plain(found) for name in sorted(SOURCES) if (found := fields.get(name)))
         while waiting:
             source = waiting.popleft()
@@ -258,7 +259,7 @@ class Attachments:
                     self._keep("source", f"source: {told}")
 
     def end(self) -> None:
-        """End the message: add its sound, which came in pieces, and one line that counts the attachments left out."""
+        """End the message. Add one attachment for its sound, and one that states how many attachments were left out."""
         audio, self._audio = self._audio, {}
         if audio:
             said = f": {audio['transcript']}" if audio["transcript"] else ""
@@ -294,13 +295,13 @@ class Attachments:
 
 
 def is_attached(part: object) -> bool:
-    """Return whether a content part is an attachment: neither text nor thought nor tool call."""
+    """Return True if a content part is an attachment, and not a text, a thought or a tool call."""
     fields = read_fields(part)
     return not isinstance(part, str) and fields.get("type") not in _WORDS and not fields.get("text")
 
 
 def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, name, address) of a content part, whatever form its provider gives it."""
+    """Yield (the kind, the name, the address) of a content part. Each provider has its own form for content parts."""
     kind = str(part.get("type") or "part")
     body = part.get(kind, part)
     fields = body if isinstance(body, Mapping) else {"url": body}
@@ -323,7 +324,7 @@ def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
 
 
 def _find_data_address(fields: Fields) -> str:
-    """Make the `data:` address of a part that holds bytes in Anthropic's or OpenAI's form; "" for another part."""
+    """Return a `data:` address if a part holds bytes in Anthropic's or OpenAI's form; "" for any other part."""
     source = fields.get("source")
     source = source if isinstance(source, Mapping) else fields
     data, media = source.get("data") or source.get("b64_json"), source.get("media_type") or "image/png"
@@ -339,5 +340,5 @@ def _write_size(encoded: str) -> str:
 
 
 def note(attachments: Sequence[Attachment]) -> str:
-    """The text that stands in the history for an answer that has only attachments."""
+    """Return the text that is kept in the history if an answer has only attachments."""
     return "\n".join(f"[{attachment.name}]" for attachment in attachments)

@@ -1,12 +1,13 @@
-"""Models of our own: Python code of this process answers calls of the models "NAME/…".
+"""Models that are Python code: a function in this process answers all calls of the models "PROVIDER/…".
 
-A run of this package calls them directly (`ask`), so that a lesson needs no LiteLLM. `ensure` is for code that calls LiteLLM
-itself; it registers them in `litellm.custom_provider_map`. Such a provider may stream several types of chunks; only
-`ModelResponseStream` passes LiteLLM's stream wrapper unchanged. That wrapper drops a usage that comes with or after the finish
-reason, and every empty chunk after it (1.110.2). So `_make_chunks()` sends the usage before the finish reason.
+A run of this package calls the function directly, with `ask`, so that a lesson does not need LiteLLM. If other code calls
+LiteLLM itself, `ensure` registers the model in `litellm.custom_provider_map`. LiteLLM accepts several types of chunks from
+a registered model, but LiteLLM's stream wrapper leaves only `ModelResponseStream` unchanged. The wrapper (1.110.2) drops a
+usage that comes with the finish reason or later. The wrapper also drops all empty chunks after the finish reason. So
+`_make_chunks()` sends the usage before the finish reason.
 
-An error that is raised while `respond(request)` is *called* is a refused request, like the HTTP status of a real provider. An
-error that is raised while the deltas are read breaks the stream off.
+If the call `respond(request)` raises an error, the request is refused, as with an HTTP error of a real provider. If an
+error is raised while the deltas are read, the stream breaks off.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Delta: TypeAlias = dict[str, Any]
-"""One OpenAI-style delta: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
-and, in any of them, "finish_reason" and "usage" ({"prompt_tokens": …, "completion_tokens": …})."""
+"""One delta in OpenAI's form: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
+
+Any delta may also have "finish_reason" and "usage" ({"prompt_tokens": …, "completion_tokens": …})."""
 Chunk: TypeAlias = dict[str, Any]
 """One chunk of a stream, or a whole response, in OpenAI's form."""
 
@@ -43,7 +45,7 @@ _FREE: Mapping[str, object] = {
     "mode": "chat",
     "input_cost_per_token": 0.0,
     "output_cost_per_token": 0.0,
-    # Without these two LiteLLM logs a warning for each model that it learns.
+    # Without the next two prices, LiteLLM logs a warning for each model that is registered.
     "cache_creation_input_token_cost": 0.0,
     "cache_read_input_token_cost": 0.0,
     **dict.fromkeys(_SUPPORTED.split(), True),
@@ -59,7 +61,7 @@ EXCEPTIONS: Mapping[int | None, str] = {
     503: "ServiceUnavailableError",
 }
 _FINISH_REASONS = frozenset({"length", "tool_calls", "function_call", "content_filter"})
-"""OpenAI's finish reasons except "stop", which replaces every other name."""
+"""OpenAI's finish reasons, without "stop". Any finish reason that is not listed here becomes "stop"."""
 
 
 @hide_in_repr
@@ -68,26 +70,26 @@ class ProviderRequest:
     """A request to a model that is Python code of this process, e.g. the demo or a ScriptedModel."""
 
     model: str
-    """The whole name, e.g. "toolloop/demo"."""
+    """The full name, e.g. "toolloop/demo"."""
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
-    """Every other completion option that was set (`tool_choice`, `response_format`, `temperature`, …)."""
+    """All other completion options that were set (`tool_choice`, `response_format`, `temperature`, …)."""
     stream: bool = True
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
 class Answers:
-    """The object that answers for a model that is Python code. A subclass must write `respond`; all else has a default."""
+    """The object that answers for a model that is Python code. A subclass must define `respond`. Other members have defaults."""
 
     model: str = ""
-    """The whole name, e.g. "toolloop/scripted-1"."""
+    """The full name, e.g. "toolloop/scripted-1"."""
     takes_images: bool | Literal["tool", "user"] | None = False
-    """True if the model gets pictures that tools return; "tool" or "user" if it reads them only in such a message."""
+    """True if the model gets pictures that tools return; "tool" or "user" if only a message of this role may bring them."""
     position: int | None = None
-    """How many answers the model has given, if it gives them in a fixed order. Set it to continue with another answer."""
+    """The number of answers given so far, if their order is fixed; else None. Set `position` to continue at another answer."""
     differences: Sequence[str] = ()
-    """How requests differed from the recorded ones, one text for each request."""
+    """How requests differed from the recorded requests: one text for each request that differed."""
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Answer a request with deltas. Raises ProviderError to refuse the request."""
@@ -95,7 +97,7 @@ class Answers:
 
     @property
     def title(self) -> str:
-        """The model's name for a person: for a recording the recorded model, for a script the variable that holds it."""
+        """The name that a person sees. A recording has the name of its recorded model, a script the name of its variable."""
         return self.model
 
     @property
@@ -104,9 +106,9 @@ class Answers:
         return self.title
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """Return the object that answers for one row of a table. Here it is this object.
+        """Return the object that answers for one row of a table. The default is this object itself.
 
-        A class with a script returns a new object, so that each row starts the script from the beginning.
+        A scripted model returns a new object, so that each row begins with the first answer of the script.
         """
         return self
 
@@ -118,11 +120,13 @@ Respond: TypeAlias = Callable[[ProviderRequest], AsyncIterator[Delta]]
 
 
 class ProviderError(Exception):
-    """A provider's refusal or failure; LiteLLM's callers get LiteLLM's exception for `status`, with this as its cause.
+    """Raised if a provider refuses a request or fails.
+
+    Code that calls LiteLLM gets LiteLLM's exception for `status`. The cause of that exception is the ProviderError.
 
     Args:
         message: the text for a person.
-        status: the HTTP status that it stands for; None stands for a lost connection.
+        status: the HTTP status of the error; None means a lost connection.
         headers: response headers, e.g. {"retry-after": "1"}.
     """
 
@@ -135,25 +139,25 @@ class ProviderError(Exception):
 
     @property
     def kind(self) -> str:
-        """The name of LiteLLM's exception for it."""
+        """The class name of LiteLLM's exception for this error."""
         other = "InternalServerError" if (self.status or 0) >= 500 else "BadRequestError"
         return EXCEPTIONS.get(self.status, other)
 
     @property
     def is_final(self) -> bool:
-        """True if the request itself is refused, so that another try would fail, too."""
+        """True if the request itself is refused. A retry would then fail, too."""
         refusals = "BadRequestError AuthenticationError PermissionDeniedError NotFoundError"
         return self.kind in refusals.split()
 
 
 class PlainRefusal(ProviderError):
-    """A message to the person from a model that is Python code, not an imitated error. All its lines are shown unchanged."""
+    """A message to the person from a model that is Python code. It imitates no provider's error, and is shown unchanged."""
 
 
 class AnswerBroken(Exception):
-    """A model that is Python code of this process failed in the middle of its answer.
+    """Raised if a model that is Python code fails in the middle of its answer.
 
-    The message is written the way LiteLLM reports a broken stream.
+    The message has the same form as LiteLLM's message for a broken stream.
     """
 
     def __init__(self, original: ProviderError) -> None:
@@ -162,10 +166,11 @@ class AnswerBroken(Exception):
 
 
 def provide(provider: str, respond: Respond) -> None:
-    """Let `respond` answer the models "`provider`/…". LiteLLM learns of it with the next `ensure()`. Does not import LiteLLM.
+    """Let `respond` answer all calls of the models "`provider`/…".
 
-    `respond` may be called on another thread; the iterator that it returns is read on the caller's loop. A second `provide`
-    with the same name replaces `respond`.
+    Does not import LiteLLM; the next `ensure()` registers `provider` there. `respond` may be called on another thread, but
+    the iterator that it returns is read on the event loop of the caller. A second call of `provide` for the same provider
+    replaces the first `respond`.
     """
     if not provider or "/" in provider:
         raise ValueError(f"a provider's name is one word without a slash, not {provider!r}; e.g. 'toolloop'")
@@ -173,33 +178,37 @@ def provide(provider: str, respond: Respond) -> None:
 
 
 def find_responder(model: str) -> Respond | None:
-    """The Python function that answers `model`, or None. Unpickling it in another process provides it there, too."""
+    """Return the Python function that answers `model`; None if there is none.
+
+    To unpickle this function, another process imports its module, and the module calls `provide` there.
+    """
     return _responders.get(model.partition("/")[0]) if "/" in model else None
 
 
 def is_ours(model: str) -> bool:
-    """Return whether Python code of this process answers for `model`. Does not import LiteLLM."""
+    """Return True if `model` is Python code in this process. Does not import LiteLLM."""
     provider, slash, _ = model.partition("/")
     return bool(slash) and provider in _responders
 
 
 def must_load(model: str) -> bool:
-    """Return whether a call of `model` has to wait for LiteLLM's import."""
+    """Return True if a call of `model` has to wait for the import of LiteLLM."""
     return not is_ours(model) and not is_ready()
 
 
 def was_one_asked() -> bool:
-    """Return whether a model that is Python code was called in this process, directly and not through LiteLLM."""
+    """Return True if a model that is Python code was called directly (not through LiteLLM) in this process."""
     return bool(_asked)
 
 
 async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
-    """Call the Python code that answers for `model`, with keywords of `acompletion`. Does not need or import LiteLLM.
+    """Call the Python code that answers for a model, and return the chunks of its answer. Does not import LiteLLM.
 
-    Returns the chunks, even if the keywords ask for a whole response or for no usage. Raises ProviderError for a refused
-    request. Reading the chunks may raise it, too, or AnswerBroken if another try may succeed.
+    `keywords`: the keywords of `acompletion`. The answer is always a stream with its usage, even if the keywords ask for
+    one complete response, or for no usage. Raises ProviderError if the request is refused. While the chunks are read, the
+    stream may raise ProviderError or, if a retry may succeed, AnswerBroken.
     """
-    await asyncio.sleep(0)  # gives other tasks of the loop a turn, as in `_run_stream`
+    await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_run_stream`
     model = keywords["model"]
     _asked.add(model)
     if litellm_loaded():
@@ -228,7 +237,7 @@ def _make_request(
 
 
 def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
-    """The JSON form of a `response_format` that is a class."""
+    """Return the JSON form of a `response_format` that is a pydantic class."""
     named = {"name": wanted.__name__, "schema": wanted.model_json_schema(), "strict": True}
     return {"type": "json_schema", "json_schema": named}
 
@@ -237,7 +246,7 @@ async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
             yield chunk
-            await asyncio.sleep(0)  # a model that never waits leaves the loop (a Stop button) a turn
+            await asyncio.sleep(0)  # lets other tasks (a Stop button) run, even if the model never waits
     except ProviderError as error:
         if error.is_final or error.status == 408:
             raise
@@ -245,9 +254,10 @@ async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
 
 
 async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
-    """Turn deltas into chunks: usage and finish reason last, in this order, wherever they came.
+    """Convert deltas to chunks. The usage and the finish reason are the last two chunks, even if an early delta has them.
 
-    Deltas are changed as LiteLLM changes them: `reasoning` becomes `reasoning_content`, calls get a type and an index.
+    Deltas are changed in the same way as in LiteLLM: `reasoning` becomes `reasoning_content`, and tool calls get a type and
+    an index.
     """
     finish, usage, has_calls = "", None, False
     try:
@@ -281,9 +291,10 @@ def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
 
 
 def ensure(model: str) -> None:
-    """Register `model` in LiteLLM, with its provider and a price of 0, if `provide` has its provider. Imports LiteLLM.
+    """Register `model` in LiteLLM with a price of 0, and register its provider. Do nothing for a model that is not Python code.
 
-    Cheap if there is nothing to do. Code that sets `litellm.custom_provider_map` for a provider of its own removes ours.
+    Imports LiteLLM. A call is fast if both are registered already. The call has to be repeated before each use, since other
+    code may replace `litellm.custom_provider_map`, and so remove the provider.
     """
     if not is_ours(model):
         return
@@ -299,9 +310,9 @@ def ensure(model: str) -> None:
 
 
 def _make_handler(litellm: ModuleType, provider: str) -> object:
-    """Make the object that LiteLLM calls. The class is made here because its base class needs LiteLLM."""
+    """Return the object that LiteLLM calls. Its class is defined in this function, since the base class is in LiteLLM."""
 
-    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # it is loaded late, so its types are unknown
+    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # LiteLLM is loaded late, so its types are unknown
         def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
             options = dict(given["optional_params"])
             options.pop("stream_options", None)
@@ -329,12 +340,12 @@ def _make_handler(litellm: ModuleType, provider: str) -> object:
 async def _stream_to_litellm(
     litellm: ModuleType, model: str, deltas: AsyncIterator[Delta]
 ) -> AsyncIterator[object]:
-    """The chunks as LiteLLM's own objects."""
+    """Yield the chunks as objects of LiteLLM's classes."""
     types, first = litellm.types.utils, True
     try:
         async for chunk in _make_chunks(deltas):
             choice = chunk.pop("choices")[0]
-            # A copy: LiteLLM writes an index and a type into the tool calls that it gets.
+            # LiteLLM writes an index and a type into the tool calls of a delta, so it gets a copy.
             delta = copy.deepcopy(choice["delta"])
             if delta and first:
                 delta, first = {"role": "assistant", **delta}, False

@@ -1,4 +1,4 @@
-"""Turn a tool's value, or a value in a prompt, into what the model gets: a text of limited length, and pictures."""
+"""Convert the result of a tool, or a value in a prompt, for the model: to a text of limited length, and to pictures."""
 
 from .images import (
     MOST_EACH,

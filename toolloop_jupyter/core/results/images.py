@@ -1,6 +1,6 @@
-"""Find pictures among values, describe them in words, and draw them for models that take pictures.
+"""Find pictures in a tool's result, describe them in words, and draw them for models that take pictures.
 
-No package for figures is imported here to recognise a figure: the code that made the figure has imported it.
+To recognise a figure, this module imports no plotting package: the code that made the figure has already imported it.
 """
 
 from __future__ import annotations
@@ -24,59 +24,59 @@ _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
 PicturePlace: TypeAlias = Literal["tool", "user"]
-"""Where a provider reads pictures: in the tool message, or in a user message after it."""
+"""The message in which a provider reads a tool's pictures: the tool message, or a user message after the tool message."""
 
 MOST_SIDE = 1_200
-"""The most pixels of the longer side of a picture that is sent. Models do not see much more detail."""
+"""The most pixels on the longer side of a picture that is sent. With more pixels, models would see little more detail."""
 MOST_BYTES = 1_500_000
 """The most bytes of one picture, before it is encoded as base64. Anthropic takes 5 MB of base64."""
 MOST_EACH = 4
-"""The most pictures of one result that are sent."""
+"""The most pictures that are sent for one result."""
 MOST_THUMBNAIL = 100_000
-"""The most characters of a thumbnail's data address. A thumbnail shows people a picture that was sent."""
+"""The most characters in the data address of a thumbnail. A thumbnail shows a person which picture the model got."""
 
 
 def detect_format(data: bytes) -> str:
-    """The format of a picture by its first bytes: "png", "jpeg", "gif" or "webp"; "" for bytes that are none."""
+    """Return the format of a picture from its first bytes: "png", "jpeg", "gif" or "webp"; "" if `data` is no picture."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "")
 
 
 def find_figure(value: Any) -> Any:
-    """Return the whole matplotlib figure of a figure, a subfigure or a set of axes; None for any other value."""
+    """Return the figure that contains `value` (matplotlib axes or a subfigure), or `value` if it is a figure itself; else None."""
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
     if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
         return None
     while value is not None and not isinstance(value, figure.Figure):
-        value = value.figure  # None for axes that were taken out of their figure
+        value = value.figure  # None if the axes were removed from their figure
     return value
 
 
 def _is_plotly(value: object) -> bool:
-    """Return whether this is a figure of plotly, and kaleido, which draws such figures, is installed."""
+    """Return True if `value` is a plotly figure, and kaleido is installed. Plotly needs kaleido to draw a figure."""
     plotly = sys.modules.get("plotly.basedatatypes")
     is_figure = plotly is not None and isinstance(value, plotly.BaseFigure)
     return is_figure and importlib.util.find_spec("kaleido") is not None
 
 
 def is_drawable(value: object) -> bool:
-    """Return whether a value is a picture's bytes, or can draw itself as a notebook's picture (Pillow's images can)."""
+    """Return True if `value` is the bytes of a picture, or an object that can draw itself, for example an image of Pillow."""
     if isinstance(value, (bytes, bytearray)):
         return detect_format(bytes(value[:16])) != ""
     if _is_plotly(value):
         return True
-    # Looked up on the type, since proxies and mocks answer to any attribute.
+    # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
     kind = type(value)
     return not isinstance(value, type) and any(callable(getattr(kind, name, None)) for name in _METHODS)
 
 
 def read_picture(value: object) -> bytes:
-    """Return the picture of a value that `is_drawable`, as bytes; b"" if its method gives none. Never raises."""
+    """Return the bytes of the picture of a drawable value (see `is_drawable`); b"" if drawing fails. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if _is_plotly(value):
-        drawn: Any = attempt_call(value.to_image, "png")  # type: ignore[attr-defined]  # a plotly figure has it
+        drawn: Any = attempt_call(value.to_image, "png")  # type: ignore[attr-defined]  # a plotly figure has this method
         return drawn if isinstance(drawn, bytes) else b""
     for name in _METHODS:
         method = getattr(type(value), name, None)
@@ -91,9 +91,9 @@ def read_picture(value: object) -> bytes:
 
 
 def find_pictures(value: object) -> list[object]:
-    """Return the parts of `value` that can be drawn: the value itself, or items of its lists and dicts, two levels deep.
+    """Return the parts of `value` that can be drawn: `value` itself, or the items of its lists and dicts, two levels deep.
 
-    Draws nothing. Never raises.
+    Does not draw the parts. Never raises.
     """
     found: dict[int, object] = {}
     if type(value) not in _WITHOUT:
@@ -119,9 +119,10 @@ def _collect(value: Any, found: dict[int, object], depth: int) -> None:
 
 
 def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
-    """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
+    """Return the data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures that are small enough to be sent.
 
-    Takes time, since figures are drawn here. Never raises: a picture that fails, or cannot be made small enough, is left out.
+    This takes time, since figures are drawn here. Never raises: a picture is left out if it cannot be drawn, or cannot be
+    made small enough.
     """
     addresses: dict[str, None] = {}
     for drawable in drawables:
@@ -133,7 +134,7 @@ def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
 
 
 def draw_picture(drawable: object) -> bytes:
-    """Return a picture as it is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" if that fails. Never raises."""
+    """Return a picture for the model, as PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this fails. Never raises."""
     data = attempt_call(_draw, drawable)
     return data if isinstance(data, bytes) else b""
 
@@ -141,7 +142,7 @@ def draw_picture(drawable: object) -> bytes:
 def make_thumbnail(picture: bytes) -> str:
     """Make a data address of at most MOST_THUMBNAIL characters for a picture. A small picture is not changed.
 
-    Returns "" for bytes that are no picture, and for a larger picture if Pillow is not installed. Never raises.
+    Returns "" if the bytes are no picture, or if the picture is too large and Pillow is not installed. Never raises.
     """
     if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
         return _make_address(picture)
@@ -165,7 +166,7 @@ def _shrink(picture: bytes) -> str:
 
 
 def measure_picture(picture: bytes) -> str:
-    """Describe a picture in a few words: "PNG picture, 640 × 480, 24 kB". Without Pillow, only a PNG's pixels are known."""
+    """Return a picture's size in words: "PNG picture, 640 × 480, 24 kB". Without Pillow, only the pixels of a PNG are known."""
     size = attempt_call(_read_size, picture)
     pixels = f", {size[0]} × {size[1]}" if isinstance(size, tuple) else ""
     return f"{detect_format(picture).upper()} picture{pixels}, {len(picture) / 1000:,.0f} kB".strip()
@@ -184,7 +185,10 @@ def _make_address(picture: bytes) -> str:
 
 
 def _draw(drawable: object) -> bytes:
-    """Draw a PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if that is not possible (without Pillow no picture can be shrunk)."""
+    """Return a PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this is not possible.
+
+    Without Pillow, a picture cannot be made smaller.
+    """
     figure = find_figure(drawable)
     if figure is None:
         data = read_picture(drawable)
@@ -195,7 +199,7 @@ def _draw(drawable: object) -> bytes:
         data = buffer.getvalue()
     is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
     try:
-        from PIL import Image  # matplotlib brings it; without it, pictures are sent unchanged
+        from PIL import Image  # matplotlib installs Pillow; without Pillow, pictures are sent unchanged
     except ImportError:
         return data if is_sent_so else b""
     image = Image.open(io.BytesIO(data))
@@ -211,7 +215,7 @@ def _draw(drawable: object) -> bytes:
 
 
 def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
-    """Return (text, its length) for a figure, an image or bytes; None for any other value."""
+    """Return (the description, the length of the full description) for a figure, an image or bytes; else None."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _describe_bytes(bytes(value), limit)
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
@@ -231,7 +235,10 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Describe bytes: a text by its content, a picture by its size, other bytes by their beginning."""
+    """Return (the description, the length of the full description) of bytes.
+
+    The description of a text is its content. A picture is described by its size, and any other data by its first bytes.
+    """
     kind, told = detect_format(data), f"{len(data):,} bytes"
     if kind == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
@@ -250,7 +257,7 @@ def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
 
 
 def _describe_axes(axes: Any) -> str:
-    """Describe axes: matplotlib's own words (title, labels), both ranges, the lines, and how many other things are drawn."""
+    """Return a description of axes: matplotlib's `repr`, the ranges of x and y, the lines, and the number of other drawings."""
     ranges = zip("xy", (axes.get_xlim(), axes.get_ylim()), strict=True)
     parts = [repr(axes), *(f"{name} from {least:.6g} to {most:.6g}" for name, (least, most) in ranges)]
     parts += map(str, axes.lines[:_MOST])

@@ -1,8 +1,9 @@
-"""Turn a tool's value into the text that the model gets, which has a limited length.
+"""Convert the result of a tool to a text for the model. The length of the text is limited.
 
-Text stays as it is. A value with a JSON form becomes strict JSON. Any other value is described in words: a table by its
-shape, columns and first rows, a picture by the things that are drawn in it. The same value gives the same text in every
-run: sets are sorted, and memory addresses are left out. The text is never empty. Nothing here raises.
+A text is not changed. A value with a JSON form becomes strict JSON. Any other value is described in words. The description
+of a table has its shape, its columns and its first rows. The description of a figure lists the things that are drawn in
+it. The same value gives the same text in every run: sets are sorted, and memory addresses are left out. The text is never
+empty. The public functions of this module never raise.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ LIMIT = 20_000
 """The most characters of a result that the model gets, unless the tool or the run sets another limit."""
 
 _NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object
-_MAX_ITEMS = 20_000  # the most values of a structure that are read; the text of far fewer fills the limit
+_MAX_ITEMS = 20_000  # the most values of a structure that are read; far fewer values already fill the limit of the text
 _MAX_DEPTH = 50
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_", "_repr_svg_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
-_ROWS = 10  # how many first rows of a long table are shown
-_ALL_ROWS = 50  # a table with no more rows is shown whole
+_ROWS = 10  # the number of first rows that are shown of a long table
+_ALL_ROWS = 50  # a table of up to this number of rows is shown completely
 _COLUMNS = 40
-_SMALL_ARRAY = 1_000  # an array with no more values is shown whole
+_SMALL_ARRAY = 1_000  # an array of up to this number of values is shown completely
 
 
 class Described(NamedTuple):
@@ -52,21 +53,21 @@ class Described(NamedTuple):
 
     text: str
     full_length: int
-    """The number of characters before the cut. It is `len(text)` if nothing was cut, and an estimate for large tables and structures."""
+    """The number of characters before the text was shortened. For large tables and structures, it is an estimate."""
     fault: str = ""
-    """The name of the exception that the value's own code raised. `text` then says that the value has no text."""
+    """The name of the exception that code of the value raised, if any. `text` then says that the value has no text."""
 
 
 def tell(
     value: object, limit: int | None = None, name_code: Callable[[str], str] = lambda code: code
 ) -> Described:
-    """Return the text of a value for a model, in a prompt or a tool's result. For an exception, the text is its traceback.
+    """Return the text of a value for the model. The value is in a prompt, or is a tool's result. Never raises.
 
-    Any other value is described by `describe`. `name_code` replaces file names of cells in a traceback by the names that a
-    person knows. Never raises.
+    The text of a raised exception is its traceback. `describe` makes the text of any other value. In a traceback,
+    `name_code` replaces the file names of cells by names that a person knows.
     """
     error: Any = value
-    # `isinstance` would ask its `__class__`, which may raise.
+    # `isinstance` would read the attribute `__class__` of the value, and this may raise.
     if not issubclass(type(value), BaseException) or attempt_call(getattr, error, "__traceback__") is None:
         return describe(value, limit)
     text = name_code(cut_traceback(error)).rstrip()
@@ -74,18 +75,18 @@ def tell(
 
 
 def describe(value: object, limit: int | None = None) -> Described:
-    """Describe a value in at most `limit` characters (LIMIT if None). Never raises."""
+    """Return a description of a value, in at most `limit` characters (LIMIT if `limit` is None). Never raises."""
     limit = LIMIT if limit is None else max(limit, 1)
     made = attempt_call(_describe, value, limit)
     described = (
         Described(_name_textless(value, made), 0, _name_fault(made)) if isinstance(made, Raised) else made
     )
     text, length, fault = described
-    if type(value) is FirstItems:  # `isinstance` would ask the value itself for its class
-        kept = f"{len(value):,}" if value else "none"
-        more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
+    if type(value) is FirstItems:  # `isinstance` would read the attribute `__class__` of the value
+        kept = f"the first {len(value):,}" if value else "none"
+        more = f"\n… the generator gave {value.given:,} items; {kept} are kept"
         text, length = text + more, length + len(more)
-    # Undecodable file names have lone surrogates, which no request can carry.
+    # File names that cannot be decoded have lone surrogates. A request cannot contain lone surrogates.
     text = (text or "(no output)").encode("utf-8", "backslashreplace").decode()
     if len(text) > limit:
         size = attempt_call(_count_items, value)
@@ -94,7 +95,7 @@ def describe(value: object, limit: int | None = None) -> Described:
 
 
 def _describe(value: object, limit: int) -> Described:
-    """Describe a value. The text may be longer than `limit`."""
+    """Return a description of a value. Its text may be longer than `limit`."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
         if text and not text[:1000].strip() and not text.strip():
@@ -109,18 +110,18 @@ def _describe(value: object, limit: int) -> Described:
         plain, fault = reader.read(value), reader.fault
         left_out = reader.left_out / reader.seen
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    # An estimate: as if the values that were not read had the same length as the others.
+    # The full length is estimated: values that were not read count with the average length of the others.
     return Described(text, int(len(text) * (1 + left_out)), fault)
 
 
 class _Reader:
-    """Reads a structure as plain JSON data; a part without a JSON form becomes text. Reads at most _MAX_ITEMS values."""
+    """Converts a structure to plain JSON data. A part without a JSON form becomes a text. Reads at most _MAX_ITEMS values."""
 
     def __init__(self) -> None:
         self.seen = 0
         self.left_out = 0
         self.fault = ""
-        """The name of the exception that the value's own code raised, if any. A part that raises is replaced by a note."""
+        """The name of the exception that the outermost value raised, if any. A part that raises is replaced by a note."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -143,7 +144,7 @@ class _Reader:
         found = describe_table(value) or describe_picture(value, _NESTED_LIMIT)
         if found is not None:
             return cut(found[0], _NESTED_LIMIT)
-        # Looked up on the type, since proxies and mocks answer to any attribute.
+        # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
         if callable(own := getattr(type(value), "_repr_model_", None)) and isinstance(
             text := own(value), str
         ):
@@ -173,7 +174,7 @@ class _Reader:
         return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
     def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
-        """Count the values that are left out, and return a note for their place; {} if there are none."""
+        """Count the `missing` values, and return a note that replaces them; {} if no values are missing."""
         self.left_out += max(missing, 0)
         return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 
@@ -183,7 +184,7 @@ class _Reader:
 
 
 def _read_scalar(value: object) -> object:
-    """Return the JSON scalar for a value that has one (scalars of NumPy and pandas have), or MISSING."""
+    """Return the JSON scalar for a value, also for a scalar of NumPy or pandas; MISSING if the value has no such form."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
         return f"{value}" if inner is MISSING else inner
@@ -213,7 +214,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _read_model(model: BaseModel) -> object:
-    """Return a pydantic model as its serialisers give it. If they fail or give what JSON does not have, return its fields."""
+    """Return the JSON data of a pydantic model from the model's own serialisers. If they fail, return the model's fields."""
     try:
         return model.model_dump(mode="json", by_alias=True, warnings="none")
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
@@ -222,7 +223,11 @@ def _read_model(model: BaseModel) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Return text for an object without a JSON form: `str` or `repr`; else Markdown, LaTeX, HTML, SVG, a picture; else its type."""
+    """Return a text for an object without a JSON form.
+
+    The text is the first of these that the object has: its `str` or `repr`; its Markdown, LaTeX, HTML or SVG form for
+    notebooks; a description of its picture; its type.
+    """
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -232,7 +237,7 @@ def _describe_object(value: object) -> str:
     text = _ADDRESS.sub("", str(value)) if own else ""
     if text and not text.startswith("<"):
         return text
-    # Looked up on the type, since proxies and mocks answer to any attribute.
+    # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
     for name in _VIEWS:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
             if name == "_repr_html_":
@@ -259,7 +264,7 @@ def _name_type(value: object) -> str:
 
 
 def _count_items(value: object) -> str:
-    """Say how many items a value has, for the note in a shortened text; "" for a value without items."""
+    """Return how many items a value has, in words, for the note in a shortened text; "" for a value without items."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
     if isinstance(value, FirstItems):
@@ -268,10 +273,11 @@ def _count_items(value: object) -> str:
 
 
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
-    """Cut a text to at most `limit` characters. Its beginning and its end stay; a note between them says how much is left out.
+    """Shorten a text to at most `limit` characters, and return it.
 
-    Cuts at the end of a line if such an end is near. In the note, `what` stands before the number of characters. `full_length`
-    is that number if `text` is only a part of the whole text.
+    The middle of the text is left out. A note in its place states the length of the text and the number of characters left
+    out. If a line ends near a cut, the cut is made there. `what`: words about the value, for the beginning of the note.
+    `full_length`: the length of the whole text, if `text` is only a part of it.
     """
     if len(text) <= limit:
         return text
@@ -281,7 +287,7 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
         "ask for a smaller part to see them …]\n"
     )
     room = limit - len(note)
-    if room < limit // 2:  # the note would be most of the text
+    if room < limit // 2:  # the note would fill more than half of the text
         return text[: limit - 1] + "…"
     head, tail = text[: room * 2 // 3], text[len(text) - (room - room * 2 // 3) :]
     near = room // 20
@@ -292,12 +298,13 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: the code that made the value has
-# imported it. The text of a table has its shape, its columns (type, number of missing values), and its first rows as CSV.
+# Tables and arrays of pandas, polars and NumPy. These packages are not imported here: the code that made the value has
+# already imported its package. The text of a table has its shape, its columns (with the type and the number of missing
+# values), and its first rows as CSV.
 
 
 def describe_table(value: Any) -> tuple[str, int] | None:
-    """Return (text, number of characters of the whole text) for a table or an array; None for any other value."""
+    """Return (the text, the length of the full text) for a table or an array; None for any other value."""
     pandas, polars, numpy = sys.modules.get("pandas"), sys.modules.get("polars"), sys.modules.get("numpy")
     kind = type(value).__name__
     if pandas is not None:
@@ -322,7 +329,11 @@ def describe_table(value: Any) -> tuple[str, int] | None:
 def _describe_columns(
     kind: str, part: Any, missing: Iterable[int], shape: tuple[int, int]
 ) -> tuple[str, int]:
-    """Describe a table by its first columns (`part`) and its first rows. The text says what is left out."""
+    """Return (the text, the length of the full text) for a table.
+
+    `part`: the first columns of the table. The text shows these columns and the first rows, and says how many rows and
+    columns the table has.
+    """
     (rows, width), shown = shape, part.shape[1]
     columns = [
         f"{name} ({dtype}{f', {count:,} missing' if count else ''})"
@@ -333,7 +344,7 @@ def _describe_columns(
     count = rows if rows <= _ALL_ROWS else _ROWS
     first = part.head(count)
     body, form = attempt_call(first.to_csv if hasattr(first, "to_csv") else first.write_csv), "CSV"
-    if isinstance(body, Raised):  # values that CSV has no form for
+    if isinstance(body, Raised):  # the table has values without a CSV form
         body, form = repr(first), "text"
     text += f"\n{'' if count == rows else f'first {count:,} of {rows:,} rows, '}as {form}:\n{body}".rstrip(
         "\n"
@@ -353,5 +364,5 @@ def _describe_array(array: Any) -> tuple[str, int] | None:
         text += numpy.array2string(array, separator=", ")
     if array.size <= _SMALL_ARRAY:
         return text, len(text)
-    text += f"\nOf {array.size:,} values the corners are shown; to see others, ask for a smaller part of the array."
+    text += f"\nOf {array.size:,} values, only the corners are shown; to see others, ask for a smaller part of the array."
     return text, len(text) * max(2, array.size // _SMALL_ARRAY)

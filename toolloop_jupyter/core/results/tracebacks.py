@@ -1,4 +1,4 @@
-"""Shorten a traceback to the lines of the person's own code."""
+"""Shorten a traceback to the frames in the person's own code."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ _LIBRARIES = tuple(
     for path in {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _MOST_FOREIGN = 3
-"""How many last frames are kept if a traceback has no frame of the person's own code."""
-_MOST_TEXT, _MOST_NOTES = 10_000, 10
-"""The most characters of an error's text or of one note that are shown; the most notes that are shown."""
-
+"""The number of last frames that are kept if no frame of a traceback is in the person's own code."""
+_MOST_TEXT = 10_000
+"""The most characters that are shown of an error's text, and of each of its notes."""
+_MOST_NOTES = 10
+"""The most notes of an error that are shown."""
 _MOST_ERRORS = 200
-"""The most errors in a group, or in a chain of causes, whose tracebacks are written."""
+"""The most errors in a group or in a chain of causes. If there are more, only the outermost error gets a traceback."""
 
 
 def cut_traceback(error: BaseException) -> str:
-    """Return the traceback of an error and its causes, without the frames of this package and of libraries.
+    """Return the traceback of an error and its causes, without the frames of this package and of libraries. Never raises.
 
-    If all frames are a library's, as when a function of the library is the tool, the last ones stay. If the error's own code
-    for its text or its notes fails, the traceback is left out. Never raises.
+    If all frames are in a library, the last frames stay; this happens if the tool is a function of a library. If code
+    of the error raises while the traceback is written, return one line about the error.
     """
     made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
 
 
 def _write_traceback(error: BaseException) -> str:
-    if _has_many(error):  # `traceback` would read them all, and an error that several groups share each time
+    # `traceback` would read all of these errors, and would read an error once for each of its groups.
+    if _has_many(error):
         error = _stand_alone(error)
     whole = traceback.TracebackException.from_exception(error)
     for part in _walk_parts(whole):
@@ -50,7 +52,7 @@ def _write_traceback(error: BaseException) -> str:
 
 
 def _has_many(error: BaseException) -> bool:
-    """Return whether there are more than `_MOST_ERRORS` errors in the groups, causes and contexts of an error."""
+    """Return True if the groups, causes and contexts of an error contain more than `_MOST_ERRORS` errors."""
     waiting, seen = [error], {id(error)}
     for _ in range(_MOST_ERRORS):
         if not waiting:
@@ -65,16 +67,17 @@ def _has_many(error: BaseException) -> bool:
 
 
 def _stand_alone(error: BaseException) -> BaseException:
-    """Return an error with the name, text and traceback of this one, and without its group and causes."""
+    """Return a new error with the same name, text and traceback, but without a group and without causes."""
     text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
     made: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
     return made.with_traceback(error.__traceback__)
 
 
 def _cut_texts(part: Any) -> None:
-    """Cut the text and the notes of one error, in place, since `traceback` writes even megabytes line by line.
+    """Shorten the text and the notes of one error, in place. Otherwise `traceback` would write megabytes, line by line.
 
-    The text's attribute is private (CPython 3.10 to 3.14); where it has another name, the text stays whole.
+    The attribute `_str` is private (seen in CPython 3.10 to 3.14). If a version of Python lacks this attribute, the text is
+    not shortened.
     """
     if isinstance(text := getattr(part, "_str", None), str):
         part._str = _cut(text)  # noqa: SLF001 - see above
@@ -110,7 +113,7 @@ def _is_library(filename: str) -> bool:
 
 
 def _shorten(frame: traceback.FrameSummary) -> traceback.FrameSummary:
-    """Return the frame without this machine's folders in its file name."""
+    """Return the frame with a short file name, without the folders of this machine."""
     name = frame.filename.replace("\\", "/")
     for folder in (*_LIBRARIES, "/site-packages/", "/dist-packages/"):
         if folder in name:

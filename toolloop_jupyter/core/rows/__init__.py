@@ -1,4 +1,4 @@
-"""Runs one tool loop for each row of a table, here or in an executor's workers, and returns the answers as a `Rows`."""
+"""Run one tool loop for each row of a table, in this process or in the workers of an executor, and return a `Rows` object."""
 
 from .job import AskRow
 from .run import RowsRun

@@ -1,4 +1,4 @@
-"""One row (its job, the session that runs it, the `Row` that comes out), and the tasks that run many rows in this process."""
+"""Run one row: a `Job` is run by a session and gives a `Row`. `RowTasks` runs many rows in this process."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from .pace import Pace
 from .values import Row
 
 STOP_WAIT = 0.4
-"""Seconds that a stopped run waits for its rows to end."""
+"""The most seconds that a stopped run waits for its rows to end."""
 MOST_ASKING = 100
-"""If so many rows wait for a person, no further row begins."""
+"""The most rows that may wait for a person. While this number of rows wait, no further row begins."""
 
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
-"""Keeps a row that has ended: writes it to the store, and counts it."""
+"""A function that is called with each row that has ended. It writes the row to the store, and counts the row."""
 
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""Asks a person about a tool call of a row. Takes (approval, the row's number, the number of rows). Called for one at a time."""
+"""A function that asks a person about a tool call of a row. It takes (the approval, the row's number, the number of rows).
+
+Only one call of the function runs at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Job:
 
 @dataclass(eq=False)
 class RowHost(Host):
-    """The `Host` of one row. It passes everything on to the host of all rows, but asks about tool calls by `ask_row` if given."""
+    """The `Host` of one row. It uses the host of all rows, but if `ask_row` is given, `ask_row` asks about tool calls."""
 
     outer: Host
     row: int
@@ -88,7 +90,7 @@ class RowHost(Host):
 
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
-    """Make the configuration of one row's session. A model with a script begins it anew for each row."""
+    """Return the configuration of one row's session. A scripted model begins its script again for each row."""
     route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
     return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
 
@@ -100,10 +102,10 @@ def _begin_route(route: Route, job: Job) -> Route:
 
 
 def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
-    """Return the stream of one row, which has not started yet.
+    """Return the stream of one row. The stream has not started yet.
 
-    If the person's function for `model=` fails, return the row as a failed one. A tool that a person allows "for the session"
-    is allowed in all rows that share `allowed`.
+    `model=` may be a function of the person. If this function raises, return a failed Row. If the person allows a tool "for
+    the session", the tool is allowed in all rows that share `allowed`.
     """
     made = attempt_call(configure_row, config, job, host)
     if isinstance(made, Raised):
@@ -113,7 +115,10 @@ def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEv
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
-    """Run a row to its end. The Row has an error if the run fails. If `stream` is a Row, which has failed already, return it."""
+    """Run a row to its end, and return its Row. If the run fails, the Row has an error.
+
+    `stream`: the stream of the row, or a Row that has already failed. Such a Row is returned unchanged.
+    """
     if isinstance(stream, Row):
         return stream
     began, result, error = time.monotonic(), None, None
@@ -122,7 +127,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
         error = _explain_end(result, config)
     except OutputInvalid as invalid:
         result, error = invalid.result, str(invalid)
-    except (HarnessError, ValueError) as unfit:  # an empty prompt
+    except (HarnessError, ValueError) as unfit:  # for example, the prompt is empty
         error = str(unfit)
     if result is not None and result.model != config.route.title:
         result = dataclasses.replace(result, model=config.route.title)
@@ -131,9 +136,9 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
 
 
 def _explain_end(result: Result, config: Config) -> str | None:
-    """Say why a row's run has no valid answer; None if it has a valid one.
+    """Return why a row's run has no valid answer; None if its answer is valid.
 
-    With `on_limit="answer"`, an answer that was given at a limit is valid.
+    With `on_limit="answer"`, an answer that the model gave after reaching a limit is valid.
     """
     if result.stop_reason == "done":
         return None
@@ -153,11 +158,11 @@ def _explain_end(result: Result, config: Config) -> str | None:
 
 
 class RunState:
-    """The state of a run: it goes on, begins no further row, or is cut. All parts of the run share this object."""
+    """The state of a rows run, shared by all its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
 
     def __init__(self) -> None:
         self.message = ""
-        """Why the run ends early, in one line; "" as long as it goes on."""
+        """Why the run ends early, in one line; "" if it does not end early."""
         self.is_stopping = False
         """True if no further row begins."""
         self.is_cut = False
@@ -165,7 +170,7 @@ class RunState:
         self._changed = asyncio.Event()
 
     def end(self, message: str, *, cut: bool) -> None:
-        """Begin no further row. `message` says why; only the first one is kept. `cut`: cancel the rows under way, too."""
+        """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""
         self.message = self.message or " ".join(hide(message).split())
         self.is_stopping = True
         self.is_cut = self.is_cut or cut
@@ -200,7 +205,7 @@ class RowTasks:
         keep: KeepRow,
         on_change: Callable[[], object],
     ) -> None:
-        """Run all rows of `jobs`, or those that have begun when the run stops. `on_change` is called when `running` changes."""
+        """Run the rows of `jobs`. After a stop, no further row begins. `on_change` is called each time `running` changes."""
 
         def take_out(task: asyncio.Task[None]) -> None:
             del self._streams[task]

@@ -1,8 +1,12 @@
-"""The gate that all rows of a run share. It limits their speed and their cost, and lets one row at a time call a tool or ask the person.
+"""The gate that all rows of a run share. It limits the speed and the cost of their model calls.
 
-The speed follows TCP's control of congestion. If the provider refuses a call because calls come too fast (429, 529), all rows
-pause for as long as the provider asks, and the number of calls at once is halved. Each answered call then lets the number grow
-again. It grows slowly at first, since the provider would soon refuse the old number again.
+Only one row at a time may call the same tool, unless the tool has `parallel=True`. Only one row at a time may ask the
+person.
+
+The speed is controlled as in TCP congestion control. If calls come too fast, the provider refuses a call (status 429 or
+529). Then all rows pause for the time that the provider states, and the allowed number of simultaneous calls is halved. Each
+answered call lets this number grow again. The number grows slowly at first, since the provider would soon refuse the old
+number again.
 """
 
 from __future__ import annotations
@@ -18,28 +22,28 @@ from ..tools import identify
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
-"""Statuses that every row would get, since its key, account, permission or model's name is wrong."""
+"""HTTP statuses that every row would get, since the key, the account, the permission or the model's name is wrong."""
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
-"""Texts (in lower case) in the message of a 429 that does not go away after a pause."""
+"""Texts in the message of a 429 error that a pause does not solve. All texts are in lower case."""
 LONGEST_PAUSE = 30.0
-"""The longest pause in seconds, if the provider asks for none."""
+"""The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
-"""After so many pauses in a row, with no answered call between them, the next refusal ends the run."""
+"""The most pauses in a row without an answered call. The next refusal then ends the run."""
 GROWTH = 0.25
-"""N calls may be under way at once. After N more answers, N grows by GROWTH; if `CALM` has passed, it grows by one."""
+"""After N answers, the allowed number N of simultaneous calls grows by GROWTH. Once CALM has passed, it grows by one."""
 CALM = 60.0
-"""After so many seconds without a refusal, N grows faster."""
+"""A number of seconds. If there was no pause for this time, N grows faster (see GROWTH)."""
 
 
 class Turns:
-    """Lets only one row at a time call a tool, and only one ask the person."""
+    """Lets only one row at a time call the same tool, and only one row at a time ask the person."""
 
     def __init__(self, on_change: Callable[[], object]) -> None:
         self._on_change = on_change
         self.asking = 0
         """The number of rows that wait for a person, or for their turn to ask."""
         self._tools: dict[object, asyncio.Lock] = {}
-        """Key of a tool's function -> lock. The run keeps the functions alive."""
+        """The lock of each tool's function. The keys stay valid, since the run keeps the functions alive."""
         self._person = asyncio.Lock()
 
     def use_tool(self, function: Callable[..., object]) -> asyncio.Lock:
@@ -48,7 +52,7 @@ class Turns:
 
     @asynccontextmanager
     async def ask_person(self) -> AsyncIterator[None]:
-        """Wait for the row's turn to ask, and keep it until the person has answered."""
+        """Wait until this row may ask the person. Other rows then wait until the person has answered."""
         self.asking += 1
         try:
             if self._person.locked():
@@ -74,9 +78,9 @@ class Pace(Gate):
         """The number of model calls that may be under way at once."""
         self.under_way = 0
         self.cost = 0.0
-        """US dollars so far, as far as the cost is known."""
+        """The known part of the cost so far, in US dollars."""
         self.is_final = False
-        """True if a call was refused for a reason that holds for all other calls, too."""
+        """True if a call was refused for a reason that also affects all other calls."""
         self._resume_at = 0.0
         self._older = 0
         """The number of calls that were under way when the last pause began and have not ended yet."""
@@ -111,7 +115,7 @@ class Pace(Gate):
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # cancelled just after it got its turn
+            if turn.done() and not turn.cancelled():  # the row was cancelled just after it got its turn
                 self.under_way -= 1
                 self._let_in()
             raise
@@ -141,9 +145,10 @@ class Pace(Gate):
         return pause
 
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
-        """Pause all rows, and return the seconds of the pause; None if there were too many pauses.
+        """Pause all rows after a refused call, and return the seconds of the pause; None if there were too many pauses.
 
-        `is_older`: True if the call was under way when the last pause began. Such a call does not halve the concurrency again.
+        `is_older`: True if the call was already under way when the last pause began. Then the allowed number of calls is
+        not halved again.
         """
         if not (self.pause or is_older):
             self._older = self.under_way

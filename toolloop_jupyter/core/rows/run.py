@@ -1,4 +1,4 @@
-"""A rows run: one session for each row, on the event loop that awaits `collect`, or in an executor's workers."""
+"""A rows run: one session for each row. The sessions run on the event loop that awaits `collect`, or in an executor's workers."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class RowsRun:
         ask: AskRow | None = None,
         presenter: RowsPresenter = RowsPresenter(),  # noqa: B008
     ) -> None:
-        """Check everything. Nothing is sent before `collect`.
+        """Check all arguments. No request is sent before `collect`.
 
         `config`: the configuration of each row, made by `build_config`. Its `timeout` and its limits are for one row.
-        `ask`: asks a person, in place of the host. While a row waits for the person, other rows go on.
-        Raises ArgumentInvalid or ArgumentTypeInvalid for `rows` that cannot be read, for a name in the prompt that is neither
-        a column nor one of `variables`, and for invalid options. Raises ValueError if a call needs an approval and nobody can
-        be asked.
+        `ask`: the function that asks a person, in place of the host. While a row waits for the person, other rows go on.
+        Raises ArgumentInvalid or ArgumentTypeInvalid if `rows` cannot be read, if a name in the prompt is neither a column
+        nor one of `variables`, or if an option is invalid. Raises ValueError if a call needs an approval and nobody can be
+        asked.
         """
         for name, check in _CHECKS.items():
             if fault := check.find_fault(name, getattr(options, name)):
@@ -67,16 +67,17 @@ class RowsRun:
         self._store = None if options.store is None else Store(options.store)
         self._source = RowSource(self._config, table, filled, self._store, ask)
         host = self._source.make_host(0)
-        AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # its checks
+        AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # checks its arguments
         self._state = RunState()
         self._runner: RowTasks | Workers
         if options.executor is None:
             self._runner = RowTasks(self._config, options.concurrency, self._pace, self._state)
         else:
-            from .workers import Workers  # late: multiprocessing is for executors alone
+            from .workers import Workers  # imported late, since only executors need multiprocessing
 
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
-            most = min(limits, default=None)  # a worker does not see what other runs cost meanwhile
+            # A worker does not see the cost of other runs that go on at the same time.
+            most = min(limits, default=None)
             self._runner = Workers(options.executor, self._config, options.concurrency, most)
         self._tally = Tally(table)
         self._main: asyncio.Task[None] | None = None
@@ -130,9 +131,9 @@ class RowsRun:
     async def collect(self) -> Rows:
         """Run all rows and return them. A second call raises HarnessError.
 
-        If `collect` is cancelled, it stops the rows under way and raises CancelledError; `.rows` has the rows that have ended.
-        A failure that ends the whole run (a refused API key, a store that cannot be written) raises nothing; `.rows.message`
-        tells it. Raises ArgumentInvalid for a store that cannot be opened.
+        If `collect` is cancelled, it stops the rows under way and raises CancelledError. `.rows` then has the rows that have
+        ended. Some failures end the whole run, such as a refused API key or a store that cannot be written. In this case,
+        `collect` raises nothing, and `.rows.message` has the reason. Raises ArgumentInvalid if the store cannot be opened.
         """
         if self._main is not None:
             raise HarnessError("these rows have been run already: make another run of them")
@@ -141,7 +142,7 @@ class RowsRun:
             await asyncio.wait({self._main})
         except asyncio.CancelledError as error:
             self._end(STOPPED, cut=True)
-            with contextlib.suppress(asyncio.CancelledError):  # stopped again: do not wait any longer
+            with contextlib.suppress(asyncio.CancelledError):  # stopped a second time: do not wait any longer
                 await asyncio.wait({self._main}, timeout=2 * STOP_WAIT)
             error.args = (STOPPED,)
             await self._config.host.stopped(error)
@@ -150,7 +151,7 @@ class RowsRun:
         return self.rows
 
     def cancel(self) -> None:
-        """Stop the run, from any thread. `collect` returns within half a second with the rows that have ended."""
+        """Stop the run. `collect` then returns the ended rows within half a second. May be called from any thread."""
         if self._main is None:
             self._end(STOPPED, cut=True)
             return
@@ -179,7 +180,7 @@ class RowsRun:
                 self._tell()
 
     async def _keep_line(self, line: Mapping[str, Any], job: Job) -> None:
-        """Keep a row that a worker has run."""
+        """Keep a row that a worker has run, and count its cost."""
         self._pace.is_final = self._pace.is_final or bool(line.get("ends_all"))
         host = self._source.make_host(job.number)
         row = decode_row(line, job.number, job.input, self._config.output, host)
@@ -189,7 +190,7 @@ class RowsRun:
         await self._keep(row)
 
     async def _keep(self, row: Row) -> None:
-        """Keep a row that has ended: write it to the store and count it. End the run if the row or a limit says so."""
+        """Write a row that has ended to the store, and count it. End the run if the row's error or a limit requires this."""
         if self._state.is_cut and row.stop_reason == "cancelled":
             self._tally.cut.append(row)
             return
@@ -210,7 +211,7 @@ class RowsRun:
         self._wake()
 
     def _end(self, message: str, *, cut: bool = False) -> None:
-        """Begin no further row. `message` says why; only the first message is kept. `cut`: cancel the rows under way, too."""
+        """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""
         self._state.end(message, cut=cut)
         self._tell()
 
