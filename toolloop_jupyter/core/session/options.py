@@ -96,7 +96,7 @@ class Keywords(TypedDict, total=False):
     skills: Sequence[object]
     disable_tools: Sequence[object]
     permissions: object
-    """"full", "ask", {"tool": mode, "*": mode}, or a function that gets each validated tool call and returns a mode."""
+    """"full", "ask", {"tool": mode, "*": mode}, or a function that gets each validated tool call and returns a mode or a bool."""
     on_approval: ApprovalHandler | None
     """Called with each Approval. Only True allows the call. A sync handler runs in a thread."""
     output: object
