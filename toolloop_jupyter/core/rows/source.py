@@ -74,7 +74,7 @@ class RowSource:
     def __init__(
         self, config: Config, table: Table, prompt: RowPrompt, store: Store | None, ask: AskRow | None
     ) -> None:
-        """`ask`: the function that asks a person about a row's tool calls. If it is None, the host of `config` asks the person."""
+        """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, the host of `config` asks."""
         self._config, self._table, self._prompt, self._store, self._ask = config, table, prompt, store, ask
         self._keys = KeyMaker(config)
         self.again = 0
@@ -91,8 +91,8 @@ class RowSource:
     async def list_jobs(self, state: RunState, keep: KeepRow) -> AsyncIterator[tuple[Job, RowHost]]:
         """Yield (job, host) for each row that has to be run, until the run stops.
 
-        Two kinds of rows are not run: a row with an answer in the store, and a row whose prompt cannot be filled in. `keep` is
-        called with such a row at once. If a row cannot be read, the run ends.
+        Two kinds of rows are not run: a row with an answer in the store, and a row whose prompt cannot be filled in. These rows
+        are passed to `keep` at once. If a row cannot be read, the run ends.
         """
         rows, number, since = iter(self._table), 0, time.monotonic()
         while not state.is_stopping:
@@ -120,7 +120,7 @@ class RowSource:
     def _prepare(self, number: int, row: Mapping[str, Any], host: RowHost) -> Job | Row:
         """Return the Job of a row that has to be run.
 
-        Return a finished Row if the store has an answer to the row, or a failed Row if the row's prompt cannot be filled in.
+        Return a finished Row if the store has an answer for the row, or a failed Row if the row's prompt cannot be filled in.
         """
         try:
             job = self._make_job(number, row)

@@ -109,8 +109,8 @@ def encode_row(row: Row) -> JsonObject:
 
 
 def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
-    """Join neighbouring pieces of text, or of reasoning, into one event. An API key may be split between two pieces: it could
-    not be found and hidden in the single pieces.
+    """Join neighbouring pieces of text, or of reasoning, into one event. Otherwise, an API key that is split between two pieces
+    would not be found and hidden.
     """
     for kind, group in itertools.groupby(events, type):
         if kind is Text or kind is Reasoning:
@@ -199,7 +199,7 @@ class Store:
         self.path = Path(path)
         self._real = Path(real)
         self.notes: list[str] = []
-        """Messages for the person about the opened file, each a sentence."""
+        """Messages for the person about the opened file. Each message is one sentence."""
         self._lock = FileLock(self._real.with_name(f".{self._real.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
         """Key of a row -> lines of finished rows with this key. `take` removes a line. Two equal rows have two lines."""

@@ -23,7 +23,7 @@ from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
 TEXT = "row"
-"""The name of the column if the table is a list of texts. Such a table has only this column."""
+"""The column's name in a table of texts. A table of texts has only this column."""
 Answers = Mapping[int, "tuple[Any, Mapping[str, object]]"]
 """Number of a row -> (the row's answer, the row's other cells: column -> cell)."""
 
@@ -81,8 +81,8 @@ class Table:
     def read_ahead(self) -> Iterator[dict[str, Any]]:
         """Return the rows that are checked before the run: all rows, or only the first row.
 
-        The first row is enough if all rows have the same columns. It also has to be enough for a table without a length, which
-        may be a generator and can then be read only once.
+        Only the first row is read if all rows have the same columns. If the table has no length, only the first row is read,
+        too: the table may be a generator, and a generator can be read only once.
         """
         if self._kind or self.total is not None:
             return iter(self) if self.columns is None else itertools.islice(self, 1)
@@ -157,7 +157,7 @@ _FILLED_IN = re.compile(r"\{\{([^{}\n]+)\}\}")
 
 
 class RowPrompt:
-    """A prompt with names in double braces. It is filled in for each row."""
+    """A prompt with names in double braces. For each row, the names are replaced by texts."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class RowPrompt:
         A name in double braces stands for a column. If no column has this name, the name stands for one of `variables`.
         `tell_text` writes the cell or the variable as text, as in any prompt. Raises ArgumentInvalid for a name that is neither a
         column nor a variable, for a name that two columns have, for a variable that cannot be written as text, and for a prompt
-        without a column, since this prompt would be the same for all rows.
+        that names no column, since the prompt would be the same for all rows.
         """
         self.text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
@@ -209,7 +209,7 @@ class RowPrompt:
         return ""
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        """Return the prompt of one row. If a cell contains names in double braces, they stay as they are.
+        """Return the prompt of one row. If a cell contains names in double braces, the names are not replaced.
 
         Raises ArgumentInvalid if the row lacks a column that the prompt names, or if a cell cannot be written as text.
         """
@@ -233,8 +233,8 @@ class RowPrompt:
 def _read_names(typed: str) -> tuple[str, ...]:
     """Return the names that a text in double braces may mean.
 
-    They are the text itself, the text without the blanks around it, and this text in NFKC form. Python also changes the names of
-    variables to NFKC form.
+    The names are: the text itself; the text without the blanks around it; the text without these blanks in NFKC form. Python, too,
+    changes the names of variables to NFKC form.
     """
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)

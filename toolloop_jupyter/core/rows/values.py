@@ -46,7 +46,7 @@ class Row:
     seconds: float = 0.0
     """How many seconds the row's run took."""
     from_store: bool = False
-    """True if the row was taken from the store and not run now."""
+    """True if the row was taken from the store and was not run in this run."""
 
     @property
     def cost(self) -> float | None:
@@ -137,7 +137,7 @@ class Tally:
     from_store: int = 0
     cost: float = 0.0
     seconds: float | None = None
-    """How long the run took; None before its end."""
+    """How many seconds the run took; None before the end of the run."""
     last: deque[Row] = field(default_factory=lambda: deque(maxlen=SHOWN_LAST))
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
 
@@ -196,7 +196,7 @@ class Tally:
 
 
 class RowsWatcher:
-    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class they do nothing."""
+    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class, the methods do nothing."""
 
     def row_ended(self, row: Row) -> None:
         """Called as soon as a row has ended. `changed` is called right after this method."""
@@ -222,15 +222,15 @@ class RowsOptions:
     """The options of a whole rows run. The options of the single rows are in the run's `Config`."""
 
     concurrency: int = 8
-    """The most rows that run at the same time. With an executor, each worker may run this number of rows."""
+    """The most rows that run at the same time. With an executor, this is the limit for each worker."""
     store: str | Path | None = None
-    """The file that keeps each finished row. The next run takes finished rows from it."""
+    """The file that keeps each finished row. The next run takes finished rows from this file."""
     max_cost: float | None = None
     """The most US dollars for all rows of this run. This limit is checked before each model call."""
     on_error: OnError = "continue"
     """"stop": after a row has failed, no further row begins. The rows that are running go on to their end."""
     executor: Any = None
-    """A `concurrent.futures.Executor` whose workers run the rows; None: the rows run on the event loop of this process."""
+    """A `concurrent.futures.Executor` whose workers run the rows. If None, the rows run on the event loop of this process."""
     variables: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Name -> value, for the names in the prompt that are not columns."""
 
@@ -252,7 +252,7 @@ class Rows(Sequence[Row]):
     `cost` includes their cost.
     """
     message: str = ""
-    """Why the run ended early, in one line; "" if it ran to its end."""
+    """Why the run ended early, in one line; "" if the run did not end early."""
     table: Table | None = field(default=None, repr=False, compare=False)
     presenter: RowsPresenter = field(default=RowsPresenter(), repr=False, compare=False)
 
@@ -294,12 +294,12 @@ class Rows(Sequence[Row]):
     def frame(self) -> Any:
         """The answers as a DataFrame of pandas or polars.
 
-        Rows from a pandas or a polars DataFrame give a DataFrame of the same package. For other rows, it is polars if only
-        polars is imported, else pandas. Rows from a pandas DataFrame keep their index.
+        Rows from a pandas or a polars DataFrame give a DataFrame of the same package. Other rows give a polars DataFrame if
+        polars is imported and pandas is not; else they give a pandas one. Rows from a pandas DataFrame keep their index.
 
         The first columns are the fields of `output`, or the column `answer` if `output` has no fields. The other columns are
         `stop_reason`, `error`, `cost`, `tokens` and `seconds`. If a field of `output` has one of these five names, the other
-        column gets "row_" before its name, such as "row_error". Raises ImportError if pandas is needed and is not installed.
+        column is renamed, for example to `row_error`. Raises ImportError if pandas is needed and is not installed.
         """
         return (self.table or Table()).frame({row.number: _list_cells(row) for row in self})
 

@@ -39,7 +39,7 @@ CHUNK = 4
 MOST_CHUNKS = 256
 """The most chunks that the executor has at the same time."""
 MOST_LOST = 3
-"""The most tries for a row whose worker dies. In the last try, the row is sent alone. If its worker dies again, the row has
+"""The most tries for a row whose worker dies. In the last try, the row is sent alone. If the worker dies again, the row has
 failed.
 """
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
@@ -51,8 +51,8 @@ _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
 """Attributes of a pool. From their values, another pool of the same kind can be made.
 
-private: CPython 3.10 to 3.13 has all four attributes, loky 3 has the first. They are not needed if there is a public way to copy
-a pool.
+private: CPython 3.10 to 3.13 has all four attributes, loky 3 has the first. A public way to copy a pool would make these
+attributes unnecessary.
 """
 
 
@@ -70,7 +70,7 @@ class Workers:
     def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
         """Pickle everything that the workers need.
 
-        Raises ArgumentTypeInvalid if `executor` is not an executor, ArgumentInvalid if its workers cannot run these rows. The
+        Raises ArgumentTypeInvalid if `executor` is not an executor, ArgumentInvalid if the workers cannot run these rows. The
         message gives the reason.
         """
         if not isinstance(executor, Executor):
@@ -191,7 +191,7 @@ class Workers:
     async def _run_chunk(
         self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
     ) -> None:
-        """Run one chunk. If the worker dies, run the rows that have not come back again. Each row has MOST_LOST tries.
+        """Run one chunk. If the worker dies, the rows without a result are sent to a worker again. Each row has MOST_LOST tries.
 
         In the last try, each row is sent alone.
 

@@ -1,8 +1,8 @@
 """Finds the files that a turn has changed in a folder.
 
 `sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop, a sandbox does not confine the tools, since the tools are
-Python functions of this process. The sandbox only names the folder that is searched for changed files. It is a path or a sandbox
-object of LiteLLM. Only the methods `snapshot()` and `read()` of a sandbox object are called.
+Python functions of this process. The sandbox only names the folder that is searched for changed files. A sandbox is a path or
+a sandbox object of LiteLLM. Only the methods `snapshot()` and `read()` of a sandbox object are called.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..execution import attempt, shorten_repr
 SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
 SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 MOST_FILE = 50 * 1024 * 1024
-"""Bytes of a file. Larger files are ignored. LiteLLM 1.110 has the same limit."""
+"""The most bytes of a file. Larger files are ignored. LiteLLM 1.110 has the same limit."""
 MOST_DIFF = 256 * 1024
-"""Bytes of a file. Larger files are reported without a diff."""
+"""The most bytes of a file that gets a diff. Larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
-"""Characters. The old texts of files are kept during a turn, to make diffs from them. If this number is reached, no further
+"""The old texts of files are kept during a turn, to make diffs from these texts. After this number of characters, no further
 text is kept.
 """
 
@@ -52,8 +52,8 @@ class LocalSandbox:
         return f"LocalSandbox({self.workdir!r})"
 
     async def snapshot(self) -> Mapping[str, str]:
-        """Return relative POSIX path -> sha256, for each regular file. Links are not followed. Files above MOST_FILE are left out,
-        and so are the folders in SKIPPED.
+        """Return a mapping with each regular file: relative POSIX path -> sha256. Links are not followed. Files above MOST_FILE and
+        folders in SKIPPED are left out.
         """
         return await asyncio.to_thread(_hash_files, self.workdir)
 

@@ -108,7 +108,7 @@ class Keywords(TypedDict, total=False):
     metadata: Mapping[str, object] | None
     """Data for the gateway's spend logs."""
     options: object
-    """`ToolLoopOptions`."""
+    """A `ToolLoopOptions` object, ours or LiteLLM's."""
     install: bool
     observer: Observer | None
     """An observer of the loop's steps. LiteLLM does not have this keyword."""

@@ -55,7 +55,7 @@ from ..models import await_litellm, find_untaken, log_unexpected, must_load, sta
 from .files import Watch
 
 MOST_UNREAD = 256
-"""The most unread events. If there are as many, the turn waits until the reader has read one."""
+"""The most unread events. When this number is reached, the turn waits until the reader has read an event."""
 WIND_DOWN = 1.0
 """The most seconds that the reader of a stopped turn waits for the end of the turn."""
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
@@ -76,7 +76,7 @@ def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str
 
 
 class Ended(NamedTuple):
-    """The end of a turn: the turn's Result, and the error that the reader gets after the Result."""
+    """The end of a turn: the turn's Result, and the error that the reader gets after the Result (None without an error)."""
 
     result: Result
     invalid: OutputInvalid | None
@@ -101,8 +101,8 @@ class Channel:
         self.told_to_stop = False
         """True if a stop was requested. `stop_soon` sets this at once in any thread. The turn's loop stops the turn a little later."""
         self.started = False
-        """True if the task has begun to run. Before that, `stop` does not cancel the task: it would never run, and so the turn would
-        have no Result.
+        """True if the task has begun to run. Before that, `stop` does not cancel the task. A task that is cancelled before it begins
+        never runs, so the turn would have no Result.
         """
 
     def checkpoint(self) -> None:
@@ -178,7 +178,7 @@ def join_shown_text(events: Sequence[Event]) -> str:
 
 
 class AsyncSession:
-    """A conversation of many turns. A session works with `async with`, with `await`, and without either.
+    """A conversation of many turns. You can open a session with `async with` or with `await`, or use it without either.
 
     `config` may be replaced between two turns (`dataclasses.replace`). The conversation stays the same.
     """
@@ -386,7 +386,7 @@ class AsyncSession:
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
-        """Run one turn. The turn ends with a Result even if an error stops it."""
+        """Run one turn. The turn has a Result even if it ends with an error."""
         channel.started = True
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
@@ -443,8 +443,8 @@ class AsyncEventStream:
         close_session: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`streamed`: True if somebody reads the events. If there is no `on_approval`, the reader answers the Approvals. If False,
-        call `collect`.
+        """`streamed`: True if somebody reads the events. If there is no `on_approval`, the reader answers the Approvals. If
+        `streamed` is False, call `collect`.
         """
         self._session, self._prompt, self._streamed = session, prompt, streamed
         self._close_session = close_session
@@ -532,7 +532,7 @@ class AsyncEventStream:
         await self._session.config.host.stopped(error)
 
     async def _finish(self, channel: Channel) -> Done:
-        """On the first call, return the Done event. On the second, raise OutputInvalid if the output was invalid, else
+        """Return the Done event on the first call. On the second call, raise OutputInvalid if the output is not valid; else raise
         StopAsyncIteration.
         """
         turn = channel.task
@@ -553,7 +553,7 @@ class AsyncEventStream:
         return self._result
 
     def cancel(self) -> None:
-        """Stop the turn, from any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
+        """Stop the turn. This works in any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
         self._cancelled = True
         if self._channel is not None:
             self._channel.stop_soon("cancelled")

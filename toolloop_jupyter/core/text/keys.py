@@ -54,7 +54,7 @@ def names_key(name: str) -> bool:
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Return True if an option must not be shown, since it has the name of a key or its value contains a key."""
+    """Return True if an option must not be shown: its name is the name of a key, or its value contains a key."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
@@ -86,8 +86,8 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
     """Yield the keys in a text. Passwords and keys in web addresses are always found.
 
-    `whole`: True if the text has the name of a key. Then the named keys in a JSON text are found. If the text is not JSON and not
-    such a web address, the whole text is a key.
+    `whole`: True if the text has the name of a key. Then the named keys in a JSON text are found. If the text is not JSON and has
+    no key in a web address, the whole text is a key.
     """
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -182,8 +182,8 @@ class _KeyPattern:
     """Finds a key in a text, even if the key's characters are escaped. The search time is in proportion to the text's length."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """`least`: if the end of the key is cut off, the key is found if at least its first `least` characters are there. If this
-        is 0, only the whole key is found.
+        """`least`: if the end of the key is cut off, the key is found if at least its first `least` characters are there. If
+        `least` is 0, only the whole key is found.
         """
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
@@ -214,7 +214,7 @@ class _KeyPattern:
         return "".join([*parts, text[done:]])
 
     def find_unfinished(self, text: str) -> int:
-        """Return the index where the key begins, if `text` ends inside the key. If it does not, return the text's length."""
+        """Return the index where the key begins, if `text` ends inside the key. Otherwise, return the text's length."""
         at = max(0, len(text) - 24 * len(self._steps))  # few escaped keys are longer; this bounds the work
         while start := self._first.search(text, at):
             count, end = self._follow(text, start.start())
@@ -258,7 +258,9 @@ _SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-"""Keys as providers print them in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer."""
+"""Matches keys that providers print in their errors: keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and
+AWS, and bearer tokens.
+"""
 
 
 def hide_suspected(text: str, also: Iterable[str] = ()) -> str:

@@ -77,8 +77,8 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """Return (the text without a half at its end, this half or ""). The half is the first one of a surrogate pair. The second
-    half comes in the next delta.
+    """If `text` ends with the first half of a surrogate pair, return (the text without this half, this half). The second half
+    comes in the next delta. Else return (the text, "").
     """
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half

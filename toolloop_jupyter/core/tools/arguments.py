@@ -6,10 +6,10 @@ function's signature. The time of each step is in proportion to the size of the 
 
 A fault is corrected only if the arguments can have just one meaning. These faults are corrected:
 
-- an empty text, if there are no arguments;
+- an empty text, which means that there are no arguments;
 - the whole object inside a JSON string;
 - a list or an object inside a JSON string, if the parameter's type does not accept text;
-- "500" for an int, "false" for a bool, "null" if null is allowed.
+- the text "500" for an int, the text "false" for a bool, the text "null" if null is allowed.
 
 For any other fault, the model gets an error. A number for a text parameter is not corrected: when the number is parsed, its
 spelling (020, 1.50) is lost.
@@ -54,7 +54,7 @@ _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send le
 
 
 class Argument(NamedTuple):
-    """One argument of one tool call: its value, and the JSON that a person sees of this value."""
+    """One argument of one tool call: its value, and the JSON that is shown to a person."""
 
     parameter: Parameter
     value: object
@@ -69,7 +69,7 @@ class Argument(NamedTuple):
 
     @property
     def has_changed(self) -> bool:
-        """True if the value has changed since it was shown. Other code may change a value if a validator has returned its object."""
+        """True if the value has changed since it was shown. A validator may return an object that other code changes later."""
         if self.shown is MISSING or is_plain(self.value):
             return False
         return not is_same_json(preview(self.value, self.sent), self.shown)
@@ -85,7 +85,7 @@ def list_shown(arguments: ArgumentsByKey) -> JsonObject:
 
 
 class ArgumentReader(Protocol):
-    """Reads the arguments of one tool's calls, by a function's signature or by a given schema."""
+    """Reads the arguments of one tool's calls, according to a function's signature or a given schema."""
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Validate the arguments that the model sent. Raises InvalidArguments."""
@@ -104,7 +104,7 @@ class JsonArguments:
     tool: str
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """Return the arguments that the model sent as JSON. Raises InvalidArguments."""
+        """Return the model's arguments as JSON data. Raises InvalidArguments."""
         given = self.check(parse_arguments(raw, self.tool))
         return {key: self._make(key, value) for key, value in given.items()}
 
@@ -129,7 +129,7 @@ class JsonArguments:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Reads the arguments of one tool's calls, by the function's signature."""
+    """Reads the arguments of one tool's calls, according to the function's signature."""
 
     tool: str
     parameters: Sequence[Parameter]
@@ -252,8 +252,8 @@ def _copy_default(value: object) -> object:
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
-    """Replace, in `given`, each JSON text by its value if a list or an object must be in this place. Return True if a text was
-    replaced.
+    """Decode each JSON text in `given` that should be a list or an object. The decoded value replaces the text. Return True if
+    a text was replaced.
     """
     changed, count = False, itertools.count()
     tried: set[tuple[int, int | str]] = set()
@@ -319,7 +319,7 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
 def parse_part(text: str, count: Iterator[int]) -> object:
     """Read a JSON text inside the arguments. The rules are those of `parse_arguments`.
 
-    `count` counts the values of all texts that are read with it. Raises InvalidArguments.
+    `count` counts the values of all texts that are read with the same `count`. Raises InvalidArguments.
     """
     return _copy(_load(text)[0], (), count)
 

@@ -166,7 +166,7 @@ def _get_code_name(code: object) -> str:
 
 
 def _read_layer(code: object) -> str:
-    """Return the source of a layer's code; "" if there is none."""
+    """Return the source of a layer's code; "" if there is no source."""
     if not isinstance(code, types.CodeType):
         return ""
     # `getsource` gets the code object. If it got the function, it would return the source of the wrapped function. If the file

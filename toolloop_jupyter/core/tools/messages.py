@@ -1,4 +1,7 @@
-"""Makes one message for the model from pydantic's errors. It says which arguments are wrong, what is expected and what was sent."""
+"""Makes one message for the model from pydantic's errors.
+
+The message says which arguments are wrong, what is expected and what was sent.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def explain_problems(
 ) -> str:
     """Return the message for the model, with a line for each wrong argument.
 
-    `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
+    `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' names in the schema.
     """
     by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for problem in problems:
@@ -117,7 +120,7 @@ def write_path(keys: Sequence[int | str]) -> str:
 def _explain_place(
     problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
 ) -> str:
-    """Return a text that says what is expected at one place, and what was sent. For a union, it says what each member expects."""
+    """Return a text that says what is expected at one place, and what was sent. For a union, the text says what each member expects."""
     texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
     if all(text.startswith("expected ") for text in texts):
         told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)

@@ -8,7 +8,7 @@ serialiser, or show something else in its `__repr__`. Reading an iterator uses i
 - a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object but
   is not a field is shown, too: an `InitVar`, or data that only a validator reads;
 - an object of any other class is shown as the JSON that was sent for it;
-- an object that a validator has made from a different value is shown in the same way;
+- an object with fields that was sent in another form (as a text, for example) is shown as this sent JSON, too;
 - a secret is shown as "hidden" with its length, so that a person knows that there is a secret.
 
 Data that the code of a class stores outside of the fields is not shown. Data that this code reads from elsewhere is not shown,
@@ -66,7 +66,7 @@ def preview(value: object, sent: object = MISSING) -> object:
 
 
 def is_plain(value: object) -> bool:
-    """Return whether the value is of a plain type, so that it cannot change."""
+    """Return True if the value has a plain type. A value of a plain type cannot change."""
     return type(value) in _PLAIN
 
 
@@ -83,7 +83,7 @@ def _make_json(value: object) -> Any:
 
 
 def _make_other_json(value: object) -> object:
-    """Return JSON data for a value that pydantic cannot serialise. Before 2.14, these are also deques and IP addresses."""
+    """Return JSON data for a value that pydantic cannot serialise. Pydantic before 2.14 cannot serialise deques and IP addresses."""
     if isinstance(value, collections.deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
@@ -167,7 +167,7 @@ def _list_fields(value: object) -> Iterator[tuple[str, object]]:
 
 
 def holds_note(value: object) -> bool:
-    """Return whether JSON data contains, at any depth, the note that is shown instead of a secret."""
+    """Return True if JSON data contains, at any depth, the note that is shown instead of a secret."""
     if isinstance(value, str):
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()

@@ -183,8 +183,8 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
 
 
 def _has_number(node: JsonNode) -> bool:
-    """Return True if there is a number between the bounds of `node`. For an integer, it must be a whole number that `multipleOf`
-    allows.
+    """Return True if there is a number between the bounds of `node`. For an integer, there must be a whole number that
+    `multipleOf` allows.
     """
     low, above = _read_bound(node, "minimum", -math.inf), _read_bound(node, "exclusiveMinimum", -math.inf)
     high, below = _read_bound(node, "maximum", math.inf), _read_bound(node, "exclusiveMaximum", math.inf)
@@ -251,7 +251,7 @@ def make_strict_json(value: object) -> object:
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
     """Return a copy of a JSON schema, with `change` applied to each schema inside it and then to the schema itself.
 
-    A property may have the same name as a keyword of JSON Schema. It is treated as a property.
+    A property with the name of a JSON Schema keyword is treated as a property.
     """
     if not isinstance(schema, dict):
         return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too

@@ -1,7 +1,7 @@
 """Inspects a function that becomes a tool: its layers, its kind, its docstring, its parameters.
 
-The names in annotations are looked up. An annotation such as `Iterable[int]` is rewritten, since pydantic would not do with it
-what the person expects.
+The names in annotations are looked up. An annotation such as `Iterable[int]` is rewritten, since pydantic would check the items
+too late.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Parameter:
     key: str
     """The name in the schema: the alias if there is one, else `name`. The name is changed if providers do not accept it."""
     annotation: object
-    """The resolved annotation, with its `Annotated` metadata; `Any` if none was written."""
+    """The annotation with all its names looked up, including `Annotated` metadata; `Any` if the parameter has no annotation."""
     description: str
     positional: bool
     """True if the argument can be passed only by position (the parameter is before a `/`)."""
     own_key: str = ""
-    """The name that the person wrote for the schema, if `key` is another name because providers do not accept this one; else ""."""
+    """The name that the person wrote for the schema, if providers do not accept this name and `key` is another one; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
-    """The `Field(...)` that was written as the default value. The default is inside it."""
+    """The `Field(...)` that was written as the default value. The default is inside the `Field`."""
 
 
 async def _ask_nobody(approval: Approval) -> Decision:
@@ -74,7 +74,7 @@ class ToolContext:
     """
 
     call_id: str = ""
-    """The id of the model's call, unique in a conversation."""
+    """The id of the tool call. The id is unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """A function that receives the reports of `progress()`. The code that runs the tool sets this function. It is called in the
     tool's thread.
@@ -99,7 +99,7 @@ class ToolContext:
 def list_layers(function: Function) -> Iterator[Function]:
     """Yield the function and the functions inside it, from the outside in.
 
-    A partial, a method and a callable object have a function inside. So has the result of a decorator that sets `__wrapped__`.
+    Partials, methods, callable objects, and functions whose decorator has set `__wrapped__` have a function inside.
     """
     seen: set[int] = set()
     while id(function) not in seen:
