@@ -215,8 +215,8 @@ async def test_a_place_that_cannot_be_written(tmp_path):
         ("", "Is a directory"),
         ("a\0b", "path of a file"),
         (5, "path of a file, got 5"),
-        ("/dev/zero", "It is no file"),
-        ("/dev/null", "It is no file"),
+        ("/dev/zero", "It is not a file"),
+        ("/dev/null", "It is not a file"),
     ],
 )
 async def test_what_is_no_file(given, words):

@@ -131,7 +131,7 @@ class RowSource:
         if (line := self._store.take(job.key)) is not None:
             with contextlib.suppress(
                 ValueError, KeyError, TypeError
-            ):  # written by another release: run the row again
+            ):  # another release has written the line: run the row again
                 stored = decode_row(line, number, row, self._config.output, host)
                 return dataclasses.replace(stored, from_store=True)
         self.again += self._store.has_failed(job.key)

@@ -191,7 +191,8 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         """Raises ArgumentTypeInvalid if `path` is not a path."""
-        from filelock import FileLock  # late: each first cell imports this module, and few runs have a store
+        # Imported late: few runs have a store, and each first cell imports this module.
+        from filelock import FileLock
 
         real = attempt_call(os.path.realpath, path)  # a file with several paths (links) gets one lock
         if isinstance(real, Raised) or not isinstance(real, str):
@@ -217,7 +218,7 @@ class Store:
         try:
             self._real.parent.stat()  # raises if the folder is missing: `acquire` would make the folder
             if self._real.exists() and not (self._real.is_file() or self._real.is_dir()):
-                raise OSError(errno.EINVAL, "It is no file")  # to read a pipe or a device may never end
+                raise OSError(errno.EINVAL, "It is not a file")  # reading a pipe or a device may never end
             self._lock.acquire()
             self._file = self._real.open("r+b" if self._real.exists() else "x+b")
             end = self._read(self._file)

@@ -243,7 +243,7 @@ class Workers:
     def _renew(self, broken: Executor) -> None:
         """Replace a broken pool with a new pool of the same kind. Dask's executor stays, since its cluster has other workers."""
         if broken is not self._executor:
-            return  # the end of another chunk has replaced it already
+            return  # another chunk has replaced the pool already
         loky: Any = sys.modules.get("loky")
         pool: Any = broken
         if loky is not None and type(pool).__module__.startswith("loky"):
@@ -318,7 +318,7 @@ class _Mailbox:
             came = attempt_call(self._listener.accept)
             if not isinstance(
                 came, Raised
-            ):  # if it is one: a connection without the key, or the listener is closed
+            ):  # an error means: a connection without the key, or a closed listener
                 threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
 
     def _read(self, connection: Connection) -> None:
@@ -340,7 +340,7 @@ def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -
     if not hasattr(_worker, "loop"):
         _worker.loop = (
             asyncio.new_event_loop()
-        )  # all chunks of this thread share it, so connections stay open
+        )  # all chunks of this thread share the loop, so connections stay open
     here = None if address is None else attempt_call(Client, address[0], None, address[1])
     connection = None if here is None or isinstance(here, Raised) else here
     try:

@@ -480,7 +480,7 @@ class AsyncEventStream:
             raise StopAsyncIteration
         channel = self._channel or await self._begin()
         if self._asked is not None:
-            if not channel.told_to_stop:  # else the stop decides
+            if not channel.told_to_stop:  # otherwise, the stop decides about the Approval
                 self._asked.deny("approval not answered", by="unattended")
             self._asked = None
         while not (channel.events or channel.task.done()):
@@ -523,7 +523,7 @@ class AsyncEventStream:
 
     async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
         """Wait up to WIND_DOWN seconds for the end of a stopped turn. Put a message for the person into `error`."""
-        with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
+        with contextlib.suppress(asyncio.CancelledError):  # cancelled again: do not wait any longer
             await asyncio.wait({task}, timeout=WIND_DOWN)
         note = None
         if task.done() and not task.cancelled() and task.exception() is None:
@@ -537,7 +537,8 @@ class AsyncEventStream:
         """
         turn = channel.task
         if self._result is None:
-            self._ended = turn.cancelled()  # other code cancelled the task: raise that only once
+            # If other code has cancelled the task, `turn.result()` raises CancelledError. The stream ends after that.
+            self._ended = turn.cancelled()
             self._result = turn.result().result
             if self._close_session:
                 await self._session.aclose()

@@ -40,7 +40,8 @@ def is_deeper(value: object, levels: int = DEEPEST) -> bool:
     """
     level = [value]
     for _ in range(levels + 1):
-        holders = {id(one): one for one in level if isinstance(one, (Mapping, list, tuple))}  # each once
+        # Each container is checked only once.
+        holders = {id(one): one for one in level if isinstance(one, (Mapping, list, tuple))}
         if not holders:
             return False
         level = [

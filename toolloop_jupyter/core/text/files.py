@@ -19,14 +19,14 @@ def write_whole(path: str | Path, text: str) -> None:
     """
     data = text.encode("utf-8", "backslashreplace")
     target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
-    aside = target.with_name(f".{secrets.token_hex(8)}.part")  # two writers have one each
+    aside = target.with_name(f".{secrets.token_hex(8)}.part")  # each writer has its own temporary file
     try:
         if target.is_fifo():  # writing would wait for a reader, perhaps for ever
             raise OSError(errno.EINVAL, "It is a pipe, not a file")
         if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
             target.write_bytes(data)
             return
-        if target.exists() and not os.access(target, os.W_OK):  # renaming would replace it
+        if target.exists() and not os.access(target, os.W_OK):  # renaming would replace the file
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         aside.write_bytes(data)
         if target.exists():

@@ -236,7 +236,8 @@ def _take_default(parameter: Parameter) -> Argument:
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     else:
-        copied = attempt_call(_copy_default, value)  # copying fails for a lock, a file, a connection in it
+        # Copying fails if the default has a lock, a file or a connection inside.
+        copied = attempt_call(_copy_default, value)
         if not isinstance(copied, Raised) and copied is not value:
             value, passed = copied, True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
@@ -268,7 +269,7 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
         for holder, key in find_steps(given, problem["loc"])[-1:]:
             if holder[key] != text or (id(holder), key) in tried:
                 continue
-            tried.add((id(holder), key))  # only once: each member of a union may have refused it
+            tried.add((id(holder), key))  # only once: each member of a union may report the same text
             with contextlib.suppress(InvalidArguments):
                 holder[key] = parse_part(text, count)
                 changed = True

@@ -194,6 +194,6 @@ def _compile_all(text: str, filename: str, futures: int) -> frozenset[types.Code
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python showed them when the code was compiled to be run
         codes = [compile(text, filename, "exec", flags, dont_inherit=True)]
-    for code in codes:  # the list grows meanwhile
+    for code in codes:  # the next line appends to the list
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return frozenset(codes)

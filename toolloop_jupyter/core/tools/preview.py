@@ -62,7 +62,7 @@ def preview(value: object, sent: object = MISSING) -> object:
     shown = attempt_call(_look, value, sent)
     if not isinstance(shown, Raised):
         return shown
-    return snapshot(value) if sent is MISSING else sent  # it contains itself
+    return snapshot(value) if sent is MISSING else sent  # the value contains itself
 
 
 def is_plain(value: object) -> bool:
@@ -73,7 +73,7 @@ def is_plain(value: object) -> bool:
 def snapshot(value: object) -> object:
     """Return a value as JSON data, made by its class's serialiser or from its `repr`. Never raises."""
     if hasattr(type(value), "__next__"):
-        return f"<{type(value).__name__}>"  # it would be used up
+        return f"<{type(value).__name__}>"  # reading an iterator would use it up
     made = attempt_call(_make_json, value)
     return f"<{type(value).__name__}>" if isinstance(made, Raised) else make_strict_json(made)
 
@@ -107,7 +107,7 @@ def _look_inside(value: object, kind: type, sent: object) -> object:
         return f"hidden, {size:,} character{'' if size == 1 else 's'}"
     is_iterator = hasattr(kind, "__next__")
     if not is_iterator and (kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES):
-        return make_strict_json(_make_json(value))  # shows all of such a value
+        return make_strict_json(_make_json(value))  # this JSON shows the whole value
     if kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         return _look_at_items([*value], sent, ordered=kind not in _SETS)  # type: ignore[misc]
     if kind in _DICTS:
@@ -144,7 +144,7 @@ def _look_at_entries(value: Mapping[object, object], sent: object) -> object:
 def _look_at_fields(value: object, sent: object) -> object:
     """Return the JSON of an object with fields: its fields with the names in the sent JSON, and all other data that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
-        raise _Unclear  # made from a text or a list: its fields may not show all that it keeps
+        raise _Unclear  # made from a text or a list: the fields may not show all data of the object
     given: JsonObject = {} if sent is MISSING else sent
     shown = dict(given)
     for name, info in _list_fields(value):
@@ -200,7 +200,7 @@ def check_edit(made: object, edited: object, shown: object, path: tuple[int | st
                 check_edit(made[index], edited[index], shown[index], (*path, index))
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
-            return  # another secret of the same length
+            return  # the person has typed another secret of the same length
         problem = f"{shorten_json(edited)} would have no effect, the value would stay {shorten_json(shown)}"
     if problem:
         raise InvalidArguments(f"{write_path(path)}: {problem}")

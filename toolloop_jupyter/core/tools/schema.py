@@ -314,8 +314,8 @@ def _rename_definitions(node: JsonSchema) -> JsonSchema:
 
 def _clean(node: JsonSchema) -> JsonSchema:
     """Change one schema from pydantic, in place, so that strict providers accept it. The schemas inside it were changed before."""
-    node.pop("title", None)  # pydantic makes it from the name; it says nothing new
-    if node.get("type") == "object":  # a type with fields that allows more of them says so itself
+    node.pop("title", None)  # pydantic makes the title from the name, so the title says nothing new
+    if node.get("type") == "object":  # if a type with fields allows other fields, its schema says so already
         node.setdefault("additionalProperties", "properties" not in node)
     return _adapt(node)
 
@@ -364,7 +364,7 @@ def _say_type_of_enum(node: JsonSchema) -> None:
     for value in node["enum"]:
         by_type.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)
     if "" in by_type:
-        return  # lists or objects
+        return  # some values are lists or objects
     if len(by_type) == 1:
         (node["type"],) = by_type
         return

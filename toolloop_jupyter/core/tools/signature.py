@@ -386,7 +386,7 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
     text, kind = texts.get(name, ("", ""))
     if kind and parameter.annotation is EMPTY:
         text = f"({kind}) {text}".strip()
-    key = name  # by `Field(alias="from")` it can be a Python keyword
+    key = name  # `Field(alias="from")` can make the key a Python keyword
     # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
     for item in (*metadata, info):
         if isinstance(item, FieldInfo):
@@ -439,7 +439,8 @@ def _change_members(annotation: object, change: Callable[[object], object]) -> o
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None or origin is Literal:
         return annotation
-    changed = 1 if origin is Annotated else len(arguments)  # the metadata behind it are no annotations
+    # In `Annotated`, only the first member is an annotation. The other members are metadata.
+    changed = 1 if origin is Annotated else len(arguments)
     members = (*map(change, arguments[:changed]), *arguments[changed:])
     if all(new is old for new, old in zip(members, arguments, strict=True)):
         return annotation
@@ -454,5 +455,5 @@ def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
     members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
-    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is no class
+    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is not a class
     return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional
