@@ -170,7 +170,7 @@ async def test_each_has_to_take_what_the_prompt_holds():
     first = ScriptedModel("Seen.", takes_images=True)
     options = ToolLoopOptions(fallback=["hosted_vllm/no-eyes"])
     with pytest.raises(
-        CapabilityUnsupported, match="but LiteLLM does not say that hosted_vllm/no-eyes takes this"
+        CapabilityUnsupported, match="but LiteLLM does not say that hosted_vllm/no-eyes can read this"
     ):
         await aagent(LOOP, ["Look.", Picture()], model=first, options=options)
     assert first.requests == []

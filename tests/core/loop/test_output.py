@@ -414,7 +414,7 @@ class HookRaises:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (Endless, "no value can satisfy Endless: each one needs another one inside it."),
+        (Endless, "no value can satisfy Endless: each Endless needs another Endless inside."),
         (Literal[()], "cannot be empty"),
         (HookRaises, "SystemExit: 2."),
         (Annotated[int, Field(gt=5, lt=3)], "no value can satisfy"),

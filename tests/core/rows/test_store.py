@@ -145,7 +145,7 @@ async def test_half_a_line_is_dropped(tmp_path):
     store.write_bytes(store.read_bytes()[:-20])
     rows = await amap("{{row}}", ["a", "c"], model=(model := saying()), store=store)
     assert [last(request.messages) for request in model.requests] == ["c"]
-    assert "written half, and is dropped" in rows.progress.message
+    assert "incomplete, and is removed" in rows.progress.message
     assert [line.get("prompt") for line in read(store)] == [None, "a", "c"]
     await amap("{{row}}", [long], model=(again := saying()), store=store)
     assert len(again.requests) == 1
@@ -184,12 +184,12 @@ async def test_a_line_with_a_value_of_another_type(tmp_path, field):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"name": "x"}\n', "is no store of rows"),
-        ("text,label\n", "is no store of rows"),
-        ('{"toolloop-rows": 2}\n', "is no store of rows"),
-        ('{"cells": []}', "is no store of rows"),
-        ("text", "is no store of rows"),
-        ('{"toolloop-rows": 1}\nnonsense\n{}\n', "line 2 is no row"),
+        ('{"name": "x"}\n', "is not a store of rows"),
+        ("text,label\n", "is not a store of rows"),
+        ('{"toolloop-rows": 2}\n', "is not a store of rows"),
+        ('{"cells": []}', "is not a store of rows"),
+        ("text", "is not a store of rows"),
+        ('{"toolloop-rows": 1}\nnonsense\n{}\n', "line 2 is not a row"),
     ],
 )
 async def test_another_file_is_left_alone(tmp_path, text, words):
@@ -215,8 +215,8 @@ async def test_a_place_that_cannot_be_written(tmp_path):
         ("", "Is a directory"),
         ("a\0b", "path of a file"),
         (5, "path of a file, got 5"),
-        ("/dev/zero", "It is no file"),
-        ("/dev/null", "It is no file"),
+        ("/dev/zero", "It is not a file"),
+        ("/dev/null", "It is not a file"),
     ],
 )
 async def test_what_is_no_file(given, words):

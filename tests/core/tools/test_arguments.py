@@ -115,7 +115,7 @@ class TestParse:
 
     def test_half_a_surrogate_pair(self):
         """It is no character and no request can carry it; a whole pair is one."""
-        assert refusal('{"a":"\\ud83d"}') == 'a: half of a surrogate pair is no character, got "\\ud83d"'
+        assert refusal('{"a":"\\ud83d"}') == 'a: half of a surrogate pair is not a character, got "\\ud83d"'
         assert parse_arguments('{"a":"\\ud83d\\ude00"}') == {"a": "😀"}
 
     def test_a_mapping_is_copied(self):

@@ -239,7 +239,7 @@ def test_a_secret_that_is_edited():
 def test_a_secret_in_an_edited_argument_is_typed_anew(annotation, sent, edit):
     """An argument of which something was edited keeps no hidden value: which one is meant is not certain."""
     bound = define(annotation).bind({"x": sent})
-    with pytest.raises(InvalidArguments, match="type it again; f was not run"):
+    with pytest.raises(InvalidArguments, match="type the hidden value again; f was not run"):
         bound.edited({"x": edit, "n": 1})
 
 
@@ -261,7 +261,7 @@ def test_what_was_left_alone_stays_or_the_edit_is_refused():
     assert bound.json["x"] == {"parts": [1, 2], "total": 3}
     with pytest.raises(
         InvalidArguments,
-        match=r"x\.total: you did not edit it \(it shows 3\), but with your other edits it would become 7; edit this part, too",
+        match=r"x\.total: you did not edit this part \(it shows 3\), but your other edits would make it 7; edit this part, too",
     ):
         bound.edited({"x": {"parts": [3, 4], "total": 3}, "n": 1})
     made = bound.edited({"x": {"parts": [3, 4], "total": 7}, "n": 1})
@@ -313,7 +313,7 @@ def test_an_edit_without_effect_is_refused():
     """What a class does not read under this name, or reads as it was, is said, and nothing is decided."""
     bound = define(Renamed).bind({"x": {"from": "a"}})
     with pytest.raises(
-        InvalidArguments, match=r'x\.note: "b" would change nothing, it stays "a"; f was not run'
+        InvalidArguments, match=r'x\.note: "b" would have no effect, the value would stay "a"; f was not run'
     ):
         bound.edited({"x": {"from": "a", "note": "b"}, "n": 1})
 

@@ -174,7 +174,7 @@ class TestCallables:
     def test_an_unbound_method_is_refused(self, function):
         """`Files.read` lacks its object: refused before the run, with what to write (C10)."""
         assert refusal(function) == (
-            "Files.read: is a method without its object; give Files().read, that of an instance",
+            "Files.read: is a method without its object; give the method of an instance, Files().read",
         )
 
     def test_an_unbound_method_of_a_local_class_is_refused(self):
@@ -281,12 +281,12 @@ class TestRefused:
                 "define the name at the notebook's top level, before the run"
             ),
             (
-                "many: parameter *rest cannot be described to a model; name the parameters, "
-                "or take one rest: list[...] (a decorator of yours keeps them with functools.wraps)"
+                "many: parameter *rest cannot be described to a model; write each parameter, or one parameter rest: list[...] "
+                "(if this function is made by your decorator, use functools.wraps in the decorator)"
             ),
             (
-                "many: parameter **more cannot be described to a model; name the parameters, "
-                "or take one more: dict[str, ...] (a decorator of yours keeps them with functools.wraps)"
+                "many: parameter **more cannot be described to a model; write each parameter, or one parameter more: dict[str, ...] "
+                "(if this function is made by your decorator, use functools.wraps in the decorator)"
             ),
             'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)',
             "int: is a class; write a function that makes one, or give a method of an instance",

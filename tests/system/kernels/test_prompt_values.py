@@ -123,7 +123,7 @@ def test_a_dry_run_shows_the_parts(kernel):
         (
             "-m openai/gpt-3.5-turbo",
             "{{fig}}",
-            "the prompt has pictures, but LiteLLM does not say that openai/gpt-3.5-turbo takes this; if the model does take it",
+            "the prompt has pictures, but LiteLLM does not say that openai/gpt-3.5-turbo can read this. If the model can read it",
         ),
         (
             "-m m --images never",

@@ -1,4 +1,8 @@
-"""Reads the rows of a table, fills in their prompts, makes their keys, and leaves out the rows that the store has."""
+"""Reads the rows of a table, and makes a job for each row that has to be run.
+
+A job has the row's filled-in prompt and the row's key. The store finds a row by its key. A row with an answer in the store is
+not run again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from .table import RowPrompt, Table
 from .values import Row
 
 BREATH = 0.01
-"""After so many seconds of rows that need no run, other tasks of the loop get a turn."""
+"""Seconds. If rows that need no run take longer than this, other tasks of the event loop get a turn."""
 _NOT_OF_THE_ANSWER = frozenset(
     [
         "stream",
@@ -35,14 +39,15 @@ _NOT_OF_THE_ANSWER = frozenset(
         "base_url",
     ]
 )
-"""Options of a model call that are no part of the question: they say how and where the call is made."""
+"""Options of a model call that a row's key leaves out. They say how and where the call is made, not what the model is asked."""
 
 
 class KeyMaker:
-    """Makes the keys of a run's rows. Rows with the same key have the same answer.
+    """Makes the key of each row of a run. Two rows with the same key ask the same question.
 
-    A key is a hash of the model, the instructions, the tools' names and schemas, the schema of `output`, the completion options
-    and the filled prompt. It leaves limits out, since a finished row has reached none.
+    A key is a hash of the model, the fallbacks, the instructions, the tools' names and schemas, the schema of `output`, the
+    completion options and the filled-in prompt. Limits such as `max_turns` are not part of the key. If a limit ends a row
+    without an answer, the row has failed, and the next run of the table runs it again.
     """
 
     def __init__(self, config: Config) -> None:
@@ -64,30 +69,30 @@ class KeyMaker:
 
 
 class RowSource:
-    """Reads the rows of a table, each when it is needed, and makes their jobs."""
+    """Reads the rows of a table and makes their jobs. Each row is read only when it is needed."""
 
     def __init__(
         self, config: Config, table: Table, prompt: RowPrompt, store: Store | None, ask: AskRow | None
     ) -> None:
-        """`ask`: asks a person, in place of the host of `config`."""
+        """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, the host of `config` asks."""
         self._config, self._table, self._prompt, self._store, self._ask = config, table, prompt, store, ask
         self._keys = KeyMaker(config)
         self.again = 0
-        """The number of rows that have failed in an earlier run, as the store says, and are run again."""
+        """The number of rows that failed in an earlier run with this store, and are run again now."""
 
     def make_host(self, number: int) -> RowHost:
-        """Make the host of a row's session."""
+        """Make the `Host` of one row's session."""
         return RowHost(self._config.host, number, self._table.total, self._ask)
 
     def make_first_job(self) -> Job | None:
-        """Make the job of the first row; None if there are no rows. Reads no further row."""
+        """Return the job of the first row, or None if there are no rows. Read no other row."""
         return None if self._prompt.first is None else self._make_job(0, self._prompt.first)
 
     async def list_jobs(self, state: RunState, keep: KeepRow) -> AsyncIterator[tuple[Job, RowHost]]:
-        """Yield the rows that have to be run, and their hosts, until the run stops.
+        """Yield (job, host) for each row that has to be run, until the run stops.
 
-        The other rows are kept at once: a row that the store has, and a row whose prompt cannot be filled in. If a row cannot be
-        read, the run ends.
+        Two kinds of rows are not run: a row with an answer in the store, and a row whose prompt cannot be filled in. These rows
+        are passed to `keep` at once. If a row cannot be read, the run ends.
         """
         rows, number, since = iter(self._table), 0, time.monotonic()
         while not state.is_stopping:
@@ -113,7 +118,10 @@ class RowSource:
         return Job(number, row, prompt, self._keys.make(prompt))
 
     def _prepare(self, number: int, row: Mapping[str, Any], host: RowHost) -> Job | Row:
-        """Return the job of a row that has to be run, or the Row if it is in the store or its prompt cannot be filled in."""
+        """Return the Job of a row that has to be run.
+
+        Return a finished Row if the store has an answer for the row, or a failed Row if the row's prompt cannot be filled in.
+        """
         try:
             job = self._make_job(number, row)
         except ArgumentInvalid as error:
@@ -123,7 +131,7 @@ class RowSource:
         if (line := self._store.take(job.key)) is not None:
             with contextlib.suppress(
                 ValueError, KeyError, TypeError
-            ):  # written by another release: run the row again
+            ):  # another release has written the line: run the row again
                 stored = decode_row(line, number, row, self._config.output, host)
                 return dataclasses.replace(stored, from_store=True)
         self.again += self._store.has_failed(job.key)

@@ -1,8 +1,8 @@
-"""Writes a row as one line of JSON, reads it again, and keeps such lines in a file.
+"""Writes each row that has ended to a file, as one line of JSON. Reads the rows of earlier runs from this file.
 
-The first line of the file says that it is a store of rows. Each other line is a row that has ended. The line is on the disk
-before the row counts as ended. A row's line is found by the row's key, not by its number, so rows may be added, left out or
-sorted anew.
+The first line of the file says that the file is a store of rows. Each other line is a row that has ended. A row counts as ended
+only when its line is on the disk. A row's line is found by the row's key, not by the row's number. So between two runs, a person
+may add rows to the table, remove rows or sort the table.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
     "result": ToolResult,
     "retry": Retry,
 }
-"""Name of an event in a line -> its class. Other events are left out; a decision is kept with the result of its call."""
+"""Name of an event in a line -> the event's class. Events of other classes are not stored. A decision about a tool call is
+stored with the result of the tool call.
+"""
 _LIVE = frozenset({"value", "traceback", "pictures"})
-"""Fields of a tool's result that a line leaves out: the returned object, and fields that are only shown to people."""
+"""Fields of a tool's result that are not stored: the returned object, and fields that are only shown to people."""
 
 
 class _RowLine(TypedDict):
@@ -80,7 +82,7 @@ class _RunLine(_RowLine):
 
 
 def encode_row(row: Row) -> JsonObject:
-    """Make JSON data of a row, without its `input` and without Python objects, such as the values that tools returned."""
+    """Return a row as JSON data. The row's `input` and all Python objects (for example, values that tools returned) are left out."""
     result = row.result
     made: JsonObject = {
         "row": row.number,
@@ -107,7 +109,9 @@ def encode_row(row: Row) -> JsonObject:
 
 
 def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
-    """Join neighbouring pieces of text, or of reasoning, into one event, since a key may be split between two pieces."""
+    """Join neighbouring pieces of text, or of reasoning, into one event. Otherwise, an API key that is split between two pieces
+    would not be found and hidden.
+    """
     for kind, group in itertools.groupby(events, type):
         if kind is Text or kind is Reasoning:
             text = "".join(event.delta for event in group if isinstance(event, (Text, Reasoning)))
@@ -133,9 +137,9 @@ def _encode_event(event: Event) -> JsonObject | None:
 def decode_row(
     line: Mapping[str, Any], number: int, row: Mapping[str, Any], output: Output | None, presenter: Presenter
 ) -> Row:
-    """Make a Row of a line. `number` and `row`: the number and the input of the row in this run.
+    """Make a Row from a line of the store. `number` is the row's number in this run, `row` is the row's input.
 
-    Raises ValueError, KeyError or TypeError for a line that is no row, or whose answer does not fit `output`.
+    Raises ValueError, KeyError or TypeError if the line is not a row, or if the row's answer does not fit `output`.
     """
     result = None
     line = _read_as(_RunLine if "stop_reason" in line else _RowLine).validate_python(line)
@@ -172,7 +176,9 @@ def _read_as(kind: Any) -> TypeAdapter[Any]:
 
 
 def _hide_keys(value: Any) -> Any:
-    """Replace API keys, and texts that look like API keys, in JSON data. Under a name like "password", replace any value."""
+    """Replace API keys, and texts that look like API keys, in JSON data. If an entry has a name such as "password", replace its
+    whole value.
+    """
     if isinstance(value, str):
         return hide_suspected(value)
     if isinstance(value, Mapping):
@@ -181,11 +187,12 @@ def _hide_keys(value: Any) -> Any:
 
 
 class Store:
-    """The file of a rows run. From `open` to `close` no other run can open it."""
+    """The file in which a run stores its rows. Between `open` and `close`, no other run can open the file."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises ArgumentTypeInvalid if `path` is no path."""
-        from filelock import FileLock  # late: each first cell imports this module, and few runs have a store
+        """Raises ArgumentTypeInvalid if `path` is not a path."""
+        # Imported late: few runs have a store, and each first cell imports this module.
+        from filelock import FileLock
 
         real = attempt_call(os.path.realpath, path)  # a file with several paths (links) gets one lock
         if isinstance(real, Raised) or not isinstance(real, str):
@@ -193,23 +200,25 @@ class Store:
         self.path = Path(path)
         self._real = Path(real)
         self.notes: list[str] = []
-        """Sentences for a person about the file that was opened."""
+        """Messages for the person about the opened file. Each message is one sentence."""
         self._lock = FileLock(self._real.with_name(f".{self._real.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
-        """Key -> lines of finished rows that this run has not taken yet. Two equal rows have two lines."""
+        """Key of a row -> lines of finished rows with this key. `take` removes a line. Two equal rows have two lines."""
         self._failed: Counter[str] = Counter()
         self._file: BinaryIO | None = None
         self._pending: list[bytes] = []
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
-        """Lock the file, read it, and prepare it for new lines. Raises ArgumentInvalid, which names the file, if that fails."""
+        """Lock the file, read it, and prepare it for new lines. If one of these steps fails, raise ArgumentInvalid with the name of
+        the file.
+        """
         from filelock import Timeout
 
         try:
             self._real.parent.stat()  # raises if the folder is missing: `acquire` would make the folder
             if self._real.exists() and not (self._real.is_file() or self._real.is_dir()):
-                raise OSError(errno.EINVAL, "It is no file")  # to read a pipe or a device may never end
+                raise OSError(errno.EINVAL, "It is not a file")  # reading a pipe or a device may never end
             self._lock.acquire()
             self._file = self._real.open("r+b" if self._real.exists() else "x+b")
             end = self._read(self._file)
@@ -231,7 +240,9 @@ class Store:
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Read all lines, and return the position where the last whole line ends. Raises ArgumentInvalid if it is no store."""
+        """Read all lines, and return the position where the last whole line ends. Raises ArgumentInvalid if the file is not a
+        store of rows.
+        """
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")
@@ -239,14 +250,14 @@ class Store:
             is_head = entry.get(HEAD) == VERSION or (is_half and _HEAD_LINE.startswith(line))
             if number == 1 and not is_head:
                 raise ArgumentInvalid(
-                    f"{self.path.name!r} is no store of rows, and would be lost; name another file"
+                    f"{self.path.name!r} is not a store of rows, and would be overwritten; name another file"
                 )
             if is_half and not isinstance(entry.get("key"), str):
-                self.notes.append("the last line of the store was written half, and is dropped")
+                self.notes.append("the last line of the store is incomplete, and is removed")
                 break
             if number > 1 and not isinstance(entry.get("key"), str):
                 raise ArgumentInvalid(
-                    f"{self.path.name!r}, line {number} is no row; mend it, or name another file"
+                    f"{self.path.name!r}, line {number} is not a row; correct the line, or name another file"
                 )
             if number > 1 and entry.get("done"):
                 self._done[entry["key"]].append(line)
@@ -256,17 +267,19 @@ class Store:
         return end
 
     def take(self, key: str) -> JsonObject | None:
-        """Return the line of a finished row with this key, each line only once; None if no line is left."""
+        """Return the line of a finished row with this key; None if no line is left. Each line is returned only once."""
         lines = self._done.get(key)
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Return whether a row with this key failed in an earlier run. Each line of a failed row counts for one row only."""
+        """Return True if a row with this key failed in an earlier run. Call this once for each row: if the store has two failed
+        rows with this key, only the first two calls return True.
+        """
         self._failed[key] -= 1
         return self._failed[key] >= 0
 
     async def append(self, line: JsonObject) -> None:
-        """Write a row's line. It is on the disk when this returns. Raises OSError or, for a closed file, ValueError."""
+        """Write a row's line. When this returns, the line is on the disk. Raises OSError, or ValueError if the file is closed."""
         text = json.dumps({**_hide_keys(line), "key": line["key"]}, ensure_ascii=False, default=str)
         self._pending.append(text.encode("utf-8", "backslashreplace") + b"\n")
         async with self._writing:  # lines that came while the disk was busy are written together

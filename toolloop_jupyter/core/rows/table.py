@@ -1,7 +1,7 @@
 """Reads the rows of a table, fills in the prompt of each row, and makes a DataFrame of the answers.
 
-Nothing here imports pandas or polars to recognise their tables: whoever made the table has imported the package. Only
-`Table.frame` may import pandas, since a person asks for a DataFrame there.
+The module recognises tables of pandas and polars without importing these packages: the code that made the table has imported
+its package already. Only `Table.frame` imports pandas, when a person asks for a DataFrame.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
 TEXT = "row"
-"""The name of the only column of a table of texts."""
+"""The column's name in a table of texts. A table of texts has only this column."""
 Answers = Mapping[int, "tuple[Any, Mapping[str, object]]"]
-"""Number of a row -> (its answer, column -> cell for the columns beside the answer)."""
+"""Number of a row -> (the row's answer, the row's other cells: column -> cell)."""
 
 
 class Table:
-    """A table of rows. It reads each row only when the row is needed, and gives it as a dict: column -> cell."""
+    """A table of rows. Each row is read only when it is needed. A row is a dict: column -> cell."""
 
     total: int | None = None
-    """The number of rows; None if the table does not tell it."""
+    """The number of rows; None if the table has no length."""
     columns: tuple[str, ...] | None = None
-    """The columns that all rows have; None if rows may differ."""
+    """The names of the columns if all rows have the same columns; None if the rows may have different columns."""
 
     def __init__(self, rows: object = (), fields: Sequence[str] = ()) -> None:
-        """`fields`: the fields of an answer, if its type has any. Raises ArgumentTypeInvalid if `rows` is no table."""
+        """`fields`: the names of an answer's fields; empty if the answer has no fields.
+
+        Raises ArgumentTypeInvalid if `rows` is not a table.
+        """
         self._fields = tuple(fields)
         given: Any = rows
         self._kind: Literal["pandas", "polars", ""] = ""
@@ -76,9 +79,10 @@ class Table:
                 yield {TEXT: row} if isinstance(row, str) else {str(key): row[key] for key in row}
 
     def read_ahead(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows that are checked before the run: all rows, or only the first.
+        """Return the rows that are checked before the run: all rows, or only the first row.
 
-        The first is enough if all rows have the same columns. If the table has no length, it may be a generator.
+        Only the first row is read if all rows have the same columns. If the table has no length, only the first row is read,
+        too: the table may be a generator, and a generator can be read only once.
         """
         if self._kind or self.total is not None:
             return iter(self) if self.columns is None else itertools.islice(self, 1)
@@ -87,7 +91,11 @@ class Table:
         return iter(Table(first))
 
     def frame(self, answers: Answers) -> Any:
-        """Make a DataFrame of the answers: of polars, if the rows came in a polars one or only polars is imported; else of pandas."""
+        """Return a DataFrame of the answers.
+
+        Rows from a polars DataFrame give a polars DataFrame, rows from a pandas DataFrame a pandas one. Other rows give a polars
+        DataFrame if polars is imported and pandas is not; else they give a pandas one.
+        """
         columns = self._list_columns(answers)
         if self._kind == "polars" or (
             self._kind == "" and "polars" in sys.modules and "pandas" not in sys.modules
@@ -135,7 +143,7 @@ def _read_field(answer: object, name: str, *, is_one: bool) -> object:
 
 
 def _make_plain(value: Any) -> object:
-    """Turn a value into one that a polars column takes."""
+    """Convert a value to one that a polars column can hold."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -149,7 +157,7 @@ _FILLED_IN = re.compile(r"\{\{([^{}\n]+)\}\}")
 
 
 class RowPrompt:
-    """A prompt with names in double braces. It is filled in for each row."""
+    """A prompt with names in double braces. For each row, the names are replaced by texts."""
 
     def __init__(
         self,
@@ -160,13 +168,14 @@ class RowPrompt:
     ) -> None:
         """Check the prompt against the rows that can be read before the run.
 
-        A name stands for a column. If there is no such column, the name stands for one of `variables`. A cell or a variable
-        becomes text as in any prompt (`tell_text`). Raises ArgumentInvalid for a name that is neither, for a variable without
-        a text, and for a prompt that names no column, since it would be the same for all rows.
+        A name in double braces stands for a column. If no column has this name, the name stands for one of `variables`.
+        `tell_text` writes the cell or the variable as text, as in any prompt. Raises ArgumentInvalid for a name that is neither a
+        column nor a variable, for a name that two columns have, for a variable that cannot be written as text, and for a prompt
+        that names no column, since the prompt would be the same for all rows.
         """
         self.text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
-        """Text in double braces -> the names of columns or variables that the text may mean."""
+        """Text in double braces -> the names that this text may mean. A name is that of a column or a variable."""
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
         }
@@ -186,7 +195,7 @@ class RowPrompt:
             if number == 0 and not any(self._names(name) for name in row):
                 columns = list_some([f"{{{{{name}}}}}" for name in row], 8)
                 raise ArgumentInvalid(
-                    f"the prompt names no column, so that all rows would be asked the same: write {columns}"
+                    f"the prompt names no column, so it would be the same for all rows: write {columns}"
                 )
 
     def _names(self, name: str) -> bool:
@@ -200,9 +209,9 @@ class RowPrompt:
         return ""
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        """Return the prompt of one row. Names in double braces inside a cell are left as they are.
+        """Return the prompt of one row. If a cell contains names in double braces, the names are not replaced.
 
-        Raises ArgumentInvalid if the row lacks a column that the prompt names, or if a cell has no text.
+        Raises ArgumentInvalid if the row lacks a column that the prompt names, or if a cell cannot be written as text.
         """
         if missing := self._find_missing(row):
             raise ArgumentInvalid(f"the row has no {missing!r}")
@@ -222,7 +231,11 @@ class RowPrompt:
 
 
 def _read_names(typed: str) -> tuple[str, ...]:
-    """List the names that a text in double braces may mean: the text itself, without blanks around it, and as Python reads it."""
+    """Return the names that a text in double braces may mean.
+
+    The names are: the text itself; the text without the blanks around it; the text without these blanks in NFKC form. Python, too,
+    changes the names of variables to NFKC form.
+    """
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)
 

@@ -1,7 +1,7 @@
 """The data of a rows run: its options, its progress and its result.
 
-A rows run is one tool loop for each row of a table. Rows are counted from 0, as in Python: `rows[17]` is the row that a
-page calls "row 17".
+A rows run is one tool loop for each row of a table. Rows are counted from 0, as in Python: the notebook shows `rows[17]` as
+"row 17".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .table import Table
 
 SHOWN_LAST = 3
 RATE_OF = 50
-"""The number of newest rows of which the rate is measured."""
+"""The rate is measured over this number of rows: those that ended last."""
 
 OnError = Literal["continue", "stop"]
 
@@ -30,23 +30,27 @@ class Row:
     """A row that has ended, with its answer or its error."""
 
     number: int
-    """Its position in the table, from 0."""
+    """The row's position in the table, counted from 0."""
     key: str
-    """A hash of all that decides the answer. The same row in another run has the same key."""
+    """A hash of everything that decides the answer, such as the model and the row's prompt. So a later run can find the row in
+    the store.
+    """
     input: Mapping[str, Any] = field(repr=False)
     """The given row: column -> cell."""
     result: Result | None = field(repr=False)
-    """The Result of its run, even if the run failed; None if there was no run (the row has no text for the prompt)."""
+    """The Result of the row's run, even if the run failed. None if there was no run: for example, a cell of the row could not be
+    written as text.
+    """
     error: str | None = None
     """Why there is no answer, in one line; None for a row with an answer."""
     seconds: float = 0.0
-    """The seconds of its run."""
+    """How many seconds the row's run took."""
     from_store: bool = False
-    """True if the row was taken from the store and not run now."""
+    """True if the row was taken from the store and was not run in this run."""
 
     @property
     def cost(self) -> float | None:
-        """US dollars; None if the price is not known."""
+        """The cost of the row in US dollars; None if the price is not known."""
         return 0.0 if self.result is None else self.result.cost
 
     @property
@@ -56,12 +60,12 @@ class Row:
 
     @property
     def stop_reason(self) -> str:
-        """How its run ended: `Result.stop_reason`, or "runtime_error" if there was no run."""
+        """How the row's run ended: `Result.stop_reason`, or "runtime_error" if there was no run."""
         return "runtime_error" if self.result is None else self.result.stop_reason
 
     @property
     def answer(self) -> Any:
-        """The validated `output=`, or the answer's text if the run has no `output=`; None for a row that failed."""
+        """The validated value of type `output=`, or the answer's text if the run has no `output=`. None if the row failed."""
         if self.result is None or self.error is not None:
             return None
         return self.result.text if self.result.output is None else self.result.output
@@ -69,14 +73,16 @@ class Row:
 
 @dataclass(frozen=True)
 class RowsSpeed:
-    """The speed of a rows run now."""
+    """The present speed of a rows run."""
 
     rate: float = 0.0
-    """Rows per second that have ended lately. Rows from the store do not count."""
+    """The number of rows that end per second, measured over the newest rows. Rows from the store do not count."""
     pause: float = 0.0
-    """Seconds until model calls are sent again, after the provider has refused one for being too fast; 0.0 without a pause."""
+    """Seconds until the present pause ends; 0.0 if there is no pause. A pause begins if the provider refuses a model call because
+    the calls come too fast.
+    """
     concurrency: int = 0
-    """The number of model calls that may be under way at once."""
+    """The most model calls that may run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -89,20 +95,20 @@ class RowsProgress:
     """Rows with an answer, including rows from the store."""
     failed: int = 0
     running: int = 0
-    """Rows under way, including rows that wait for a person."""
+    """Rows that are running now, including rows that wait for a person."""
     from_store: int = 0
     """Rows of `done` that were taken from the store."""
     again: int = 0
-    """Rows that failed in an earlier run, as the store says, and are run again."""
+    """Rows that failed in an earlier run with this store, and are run again in this run."""
     cost: float = 0.0
-    """US dollars of this run, as far as the cost is known."""
+    """US dollars that this run has cost so far. A row whose cost is not known counts as 0."""
     seconds: float = 0.0
     """Seconds since the run began."""
     speed: RowsSpeed = RowsSpeed()
     last: tuple[Row, ...] = ()
-    """The newest rows that have ended, at most three. The newest one is the last."""
+    """The rows that ended last, at most three. The newest row comes last."""
     message: str = ""
-    """Notes of the store, and why the run ends early, in one line; "" if there is nothing to say."""
+    """One line with messages about the store and the reason why the run ends early; "" if there is neither."""
 
     @property
     def waiting(self) -> int | None:
@@ -111,7 +117,7 @@ class RowsProgress:
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end at the present rate; None if `total` or the rate is not known."""
+        """Seconds until the run ends if the rate stays the same; None if `total` or the rate is not known."""
         if self.total is None or not self.speed.rate:
             return None
         return max(0, self.total - self.done - self.failed) / self.speed.rate
@@ -119,19 +125,19 @@ class RowsProgress:
 
 @dataclass
 class Tally:
-    """The rows that have ended, with their counts."""
+    """Collects the rows that have ended, and counts them."""
 
     table: Table
     began: float = field(default_factory=time.monotonic)
     ended: dict[int, Row] = field(default_factory=dict)
     """Number -> row, in the order in which the rows ended."""
     cut: list[Row] = field(default_factory=list)
-    """Rows that were under way when the run was stopped, and did not end."""
+    """Rows that were running when the run was stopped, and did not end."""
     failed: int = 0
     from_store: int = 0
     cost: float = 0.0
     seconds: float | None = None
-    """How long the run took; None before its end."""
+    """How many seconds the run took; None before the end of the run."""
     last: deque[Row] = field(default_factory=lambda: deque(maxlen=SHOWN_LAST))
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
 
@@ -155,15 +161,17 @@ class Tally:
         self._ends.append(time.monotonic())
 
     def list_in_order(self) -> dict[int, Row]:
-        """The rows that have ended, by their number, in the order of the table."""
+        """Return the rows that have ended, in the order of the table: number -> row."""
         return dict(sorted(self.ended.items()))
 
     def list_cut(self) -> tuple[Row, ...]:
-        """The rows that were under way when the run was stopped, in the order of the table."""
+        """Return the rows that were running when the run was stopped, in the order of the table."""
         return tuple(sorted(self.cut, key=lambda row: row.number))
 
     def _find_rate(self) -> float:
-        """Rows per second: of the newest RATE_OF rows, or of all rows if there are fewer. Rows from the store do not count."""
+        """Return how many rows end per second, measured over the newest RATE_OF rows. If fewer rows have ended, measure over all of
+        them. Rows from the store do not count.
+        """
         since = self._ends[0] if len(self._ends) == RATE_OF else self.began
         seconds = (self._ends[-1] if self._ends else self.began) - since
         return (len(self._ends) - (len(self._ends) == RATE_OF)) / seconds if seconds > 0 else 0.0
@@ -188,17 +196,17 @@ class Tally:
 
 
 class RowsWatcher:
-    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class they do nothing."""
+    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class, the methods do nothing."""
 
     def row_ended(self, row: Row) -> None:
-        """Called when a row has ended, in the order in which rows end. `changed` is called right after it."""
+        """Called as soon as a row has ended. `changed` is called right after this method."""
 
     def changed(self, progress: RowsProgress) -> None:
         """Called when the progress has changed, perhaps hundreds of times per second."""
 
 
 class RowsPresenter:
-    """Shows a `Rows` to people. This class shows plain text; a notebook's presenter shows the block of the run."""
+    """Shows a `Rows` object to people. This class shows plain text; a notebook has a subclass that shows HTML."""
 
     def display(self, rows: Rows) -> None:
         """Show the rows as the value of a cell."""
@@ -211,38 +219,40 @@ class RowsPresenter:
 
 @dataclass(frozen=True)
 class RowsOptions:
-    """The options of a whole rows run. The options of each row are in the `Config`, as for any run."""
+    """The options of a whole rows run. The options of the single rows are in the run's `Config`."""
 
     concurrency: int = 8
-    """Rows at once. With an executor, this number holds in each worker."""
+    """The most rows that run at the same time. With an executor, this is the limit for each worker."""
     store: str | Path | None = None
-    """The file that keeps each finished row. The next run takes finished rows from it."""
+    """The file that keeps each finished row. The next run takes finished rows from this file."""
     max_cost: float | None = None
-    """US dollars for all rows of this run. Checked before each model call."""
+    """The most US dollars for all rows of this run. This limit is checked before each model call."""
     on_error: OnError = "continue"
-    """"stop": no further row begins after a row that failed. The rows under way go on to their end."""
+    """"stop": after a row has failed, no further row begins. The rows that are running go on to their end."""
     executor: Any = None
-    """A `concurrent.futures.Executor` whose workers run the rows; None: the rows run on the event loop of this process."""
+    """A `concurrent.futures.Executor` whose workers run the rows. If None, the rows run on the event loop of this process."""
     variables: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """Name in the prompt -> value, for names that are no column."""
+    """Name -> value, for the names in the prompt that are not columns."""
 
 
 @dataclass(frozen=True)
 class Rows(Sequence[Row]):
     """The rows that have ended, in the order of the table.
 
-    `rows[17]` is the row with the number 17; IndexError if that row has not ended. Iterating gives the rows that have ended.
+    `rows[17]` is the row with the number 17. It raises IndexError if that row has not ended. Iterating gives the rows that have
+    ended.
     """
 
     ended: Mapping[int, Row] = field(default_factory=dict, repr=False)
     """Number -> row, in the order of the table."""
     progress: RowsProgress = RowsProgress()
-    """The progress of the run when this value was made."""
+    """The progress of the run at the moment when this object was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that were under way when the run was stopped, in the order of the table. They are not in `ended`; their cost is in
-    `cost`."""
+    """Rows that were running when the run was stopped, in the order of the table. `ended` does not contain these rows, but
+    `cost` includes their cost.
+    """
     message: str = ""
-    """Why the run ended early, in one line; "" if it ran to its end."""
+    """Why the run ended early, in one line; "" if the run did not end early."""
     table: Table | None = field(default=None, repr=False, compare=False)
     presenter: RowsPresenter = field(default=RowsPresenter(), repr=False, compare=False)
 
@@ -258,7 +268,7 @@ class Rows(Sequence[Row]):
         if number < 0 and self.ended:
             number += self.progress.total or max(self.ended) + 1
         if number not in self.ended:
-            raise IndexError(f"row {number} has not ended; {len(self.ended):,} rows have")
+            raise IndexError(f"row {number} has not ended; {len(self.ended):,} rows have ended")
         return self.ended[number]
 
     @property
@@ -268,12 +278,12 @@ class Rows(Sequence[Row]):
 
     @property
     def usage(self) -> Usage:
-        """Tokens and model calls of this run, without rows from the store."""
+        """Tokens and model calls of this run. Rows from the store do not count."""
         return sum((row.result.usage for row in self._run_now() if row.result is not None), Usage())
 
     @property
     def cost(self) -> float | None:
-        """US dollars of this run, without rows from the store; None if the cost of a row is not known."""
+        """The cost of this run in US dollars; None if the cost of a row is not known. Rows from the store do not count."""
         costs = [row.cost for row in self._run_now()]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -282,11 +292,14 @@ class Rows(Sequence[Row]):
 
     @property
     def frame(self) -> Any:
-        """The answers as a table: a polars DataFrame if the rows came in one, else a pandas one with the rows' index.
+        """The answers as a DataFrame of pandas or polars.
 
-        Columns: the fields of `output` (`answer` if it has none), then `stop_reason`, `error`, `cost`, `tokens`, `seconds`.
-        If a field has one of these five names, our column has "row_" before its name. Raises ImportError if neither package
-        can be imported.
+        Rows from a pandas or a polars DataFrame give a DataFrame of the same package. Other rows give a polars DataFrame if
+        polars is imported and pandas is not; else they give a pandas one. Rows from a pandas DataFrame keep their index.
+
+        The first columns are the fields of `output`, or the column `answer` if `output` has no fields. The other columns are
+        `stop_reason`, `error`, `cost`, `tokens` and `seconds`. If a field of `output` has one of these five names, the other
+        column is renamed, for example to `row_error`. Raises ImportError if pandas is needed and is not installed.
         """
         return (self.table or Table()).frame({row.number: _list_cells(row) for row in self})
 
@@ -308,6 +321,6 @@ class Rows(Sequence[Row]):
 
 
 def _list_cells(row: Row) -> tuple[Any, dict[str, object]]:
-    """Return (the answer, the other cells by column) for one row of the frame."""
+    """Return (the row's answer, the row's other cells in the DataFrame: column -> cell)."""
     beside = {"stop_reason": row.stop_reason, "error": row.error, "cost": row.cost}
     return row.answer, {**beside, "tokens": row.tokens, "seconds": row.seconds}

@@ -1,8 +1,9 @@
-"""Runs rows in the worker processes of an executor. Sends chunks of rows; each row comes back as one line of JSON.
+"""Runs rows in the worker processes of an executor. A worker gets rows in chunks, and returns each row as one line of JSON.
 
-A worker runs its chunk on an event loop of its own, and builds the run's configuration again. Functions and classes are sent
-to the worker; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as it has
-ended. A worker on another machine cannot connect to this process, so its rows come back with their chunk.
+A worker runs the rows of a chunk on its own event loop. Functions and classes can be sent to a worker. Pydantic's validators and
+a notebook's kernel cannot be sent, so the worker builds the run's configuration again. A worker on this machine sends a row back
+as soon as the row has ended. A worker on another machine cannot connect to this process: it returns the rows of a chunk together
+when all of them have ended.
 """
 
 from __future__ import annotations
@@ -34,26 +35,31 @@ from .store import encode_row
 from .values import Row
 
 CHUNK = 4
-"""A chunk has this number of rows, times `concurrency`."""
+"""A chunk has CHUNK times `concurrency` rows."""
 MOST_CHUNKS = 256
-"""The executor has at most so many chunks at once."""
+"""The most chunks that the executor has at the same time."""
 MOST_LOST = 3
-"""A row has failed when its worker was lost so many times. The last time, the row is sent alone."""
+"""The most tries for a row whose worker dies. In the last try, the row is sent alone. If the worker dies again, the row has
+failed.
+"""
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
-"""Takes the data of a row that a worker has run (one line of JSON), and the row's job."""
+"""A function that keeps a row. It gets the data of a row that a worker has run, and the row's job."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
 
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
-"""Attributes with which another pool of the same kind can be made.
+"""Attributes of a pool. From their values, another pool of the same kind can be made.
 
-private: CPython 3.10 to 3.13; the first also in loky 3. A public way to copy a pool would replace them.
+private: CPython 3.10 to 3.13 has all four attributes, loky 3 has the first. A public way to copy a pool would make these
+attributes unnecessary.
 """
 
 
 def _find_pickler() -> Any:
-    """Return cloudpickle, which can send a notebook's functions, if it is installed (Dask and loky bring it); else pickle."""
+    """Return cloudpickle if it is installed, else pickle. Only cloudpickle can send functions that a notebook defines. Dask and
+    loky install cloudpickle.
+    """
     found = attempt_call(importlib.import_module, "cloudpickle")
     return pickle if isinstance(found, Raised) else found
 
@@ -62,7 +68,11 @@ class Workers:
     """Runs rows in the workers of an executor."""
 
     def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
-        """Pickle all that the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, which names what cannot be sent."""
+        """Pickle everything that the workers need.
+
+        Raises ArgumentTypeInvalid if `executor` is not an executor, ArgumentInvalid if the workers cannot run these rows. The
+        message gives the reason.
+        """
         if not isinstance(executor, Executor):
             hint = "; write client.get_executor()" if hasattr(executor, "get_executor") else ""
             raise ArgumentTypeInvalid(
@@ -85,13 +95,13 @@ class Workers:
         self._takes_rows = config.route.answers is not None
         self._parcel = self._pack(config, concurrency, max_cost)
         self._jobs: dict[int, Job] = {}
-        """Number -> job, for the rows that workers have."""
+        """Number of a row -> its job, for all rows that have been read but have not come back from a worker."""
         self._futures: set[Future[list[str]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
-        """Set when no further chunk is sent."""
+        """Set if no further chunk may be sent."""
         self._alone = asyncio.Lock()
-        """Held while a row runs alone, since the row itself may be the reason why its workers die."""
+        """The lock of a row in its last try. Only one row at a time is in its last try, since this row may kill its worker."""
 
     def _pack(self, config: Config, concurrency: int, max_cost: float | None) -> bytes:
         parts: dict[str, object] = {
@@ -113,7 +123,7 @@ class Workers:
 
     @property
     def running(self) -> int:
-        """The number of rows that workers have."""
+        """The number of rows that have been read but have not come back from a worker."""
         return len(self._jobs)
 
     async def run(
@@ -123,10 +133,10 @@ class Workers:
         state: RunState,
         on_change: Callable[[], object],
     ) -> None:
-        """Run all rows of `jobs`, or those that workers have begun when the run stops.
+        """Run the rows of `jobs`. If the run stops, rows that no worker has begun are not run.
 
-        `keep` is called with the data and the job of each row. If no more rows can be run, the run ends. `on_change` is called
-        when `running` grows.
+        `keep` is called with the data and the job of each finished row. `on_change` is called when `running` grows. If an error
+        shows that the workers cannot run the rows, the run ends.
         """
         work = asyncio.ensure_future(self._run(jobs, keep, state, on_change))
         work.add_done_callback(lambda _: state.wake())
@@ -181,13 +191,13 @@ class Workers:
     async def _run_chunk(
         self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
     ) -> None:
-        """Run one chunk. If its worker dies, run the rows without a result again, up to MOST_LOST tries in all.
+        """Run one chunk. If the worker dies, the rows without a result are sent to a worker again. Each row has MOST_LOST tries.
 
         In the last try, each row is sent alone.
 
-        `lost`: how often a worker of these rows has died before.
+        `lost`: how many workers have died with these rows so far.
         """
-        jobs = [job for job in chunk if job.number not in receipt.told]
+        jobs = [job for job in chunk if job.number not in receipt.received]
         if not jobs or self._over.is_set():
             return
         async with self._alone if lost + 1 == MOST_LOST else nullcontext():
@@ -211,7 +221,7 @@ class Workers:
                 receipt.take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
 
     async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
-        """Run rows in a worker. The Outcome has their lines, or the exception."""
+        """Run rows in a worker. Return an Outcome with the lines of the rows, or with the error."""
         sent = [job if self._takes_rows else dataclasses.replace(job, input={}) for job in jobs]
         packed = attempt_call(self._pickler.dumps, sent)
         if isinstance(packed, Raised):
@@ -224,16 +234,16 @@ class Workers:
         return await attempt(asyncio.wrap_future(future))
 
     def _take_back(self) -> None:
-        """Take back all chunks that no worker has begun. The chunks that have begun go on to their end."""
+        """Cancel the chunks that no worker has begun. The other chunks run to their end."""
         if not self._over.is_set():
             self._over.set()
             for future in list(self._futures):
                 future.cancel()
 
     def _renew(self, broken: Executor) -> None:
-        """Replace a broken pool by a new one of the same kind. Dask's executor is kept, since its cluster has other workers."""
+        """Replace a broken pool with a new pool of the same kind. Dask's executor stays, since its cluster has other workers."""
         if broken is not self._executor:
-            return  # the end of another chunk has replaced it already
+            return  # another chunk has replaced the pool already
         loky: Any = sys.modules.get("loky")
         pool: Any = broken
         if loky is not None and type(pool).__module__.startswith("loky"):
@@ -244,40 +254,40 @@ class Workers:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Return whether the error means that a worker has died, and not that the work has failed."""
+    """Return True if the error means that a worker has died. Return False for an error of the work itself."""
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 
 class Receipt:
-    """Takes the finished rows that workers send back, each as one line of JSON. If a row comes twice, the second is ignored."""
+    """Receives the finished rows from the workers, each as one line of JSON. If a row comes twice, the second line is ignored."""
 
     def __init__(
         self, keep: Callable[[Mapping[str, Any]], Awaitable[None]], fail: Callable[[str], object]
     ) -> None:
-        """`keep` is called with the data of each line. `fail` is called with the reason if no more rows can be run."""
-        self.told: set[int] = set()
+        """`keep` is called with the data of each line. If the workers cannot run the rows, `fail` is called with the reason."""
+        self.received: set[int] = set()
         """The numbers of the rows that have come back."""
         self.fail = fail
         self._keep, self._loop = keep, asyncio.get_running_loop()
         self._keeping: set[asyncio.Future[None]] = set()
 
     def take(self, text: str | bytes) -> None:
-        """Take a line. Called on the run's event loop."""
+        """Receive a line. Call this on the run's event loop."""
         line: dict[str, Any] = json.loads(text)
-        if line["row"] in self.told:
+        if line["row"] in self.received:
             return
-        self.told.add(line["row"])
+        self.received.add(line["row"])
         keeping = asyncio.ensure_future(self._keep(line))
         self._keeping.add(keeping)
         keeping.add_done_callback(self._keeping.discard)
 
     def take_soon(self, text: bytes) -> None:
-        """Take a line. Called in any other thread."""
+        """Receive a line. Call this in any other thread."""
         with suppress(RuntimeError):  # the loop is closed: the run was stopped
             self._loop.call_soon_threadsafe(self.take, text)
 
     async def wait(self) -> None:
-        """Wait until `keep` has ended for all lines."""
+        """Wait until `keep` has ended for each line."""
         if self._keeping:
             await asyncio.wait(self._keeping)
 
@@ -297,7 +307,7 @@ class _Mailbox:
 
     def __exit__(self, *exc_info: object) -> None:
         self._is_open = False
-        # This wakes the thread, which waits for a connection. Nothing is sent, since the thread may have ended already.
+        # Connecting wakes the thread that waits in `accept`. Nothing is sent, since this thread may have ended already.
         woken = attempt_call(socket.create_connection, self.address[0], 1.0)
         if not isinstance(woken, Raised):
             woken.close()
@@ -308,7 +318,7 @@ class _Mailbox:
             came = attempt_call(self._listener.accept)
             if not isinstance(
                 came, Raised
-            ):  # if it is one: a connection without the key, or the listener is closed
+            ):  # an error means: a connection without the key, or a closed listener
                 threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
 
     def _read(self, connection: Connection) -> None:
@@ -320,15 +330,17 @@ class _Mailbox:
 # --- in a worker ------------------------------------------------------------------------------------------------
 
 _worker = threading.local()
-"""The event loop of each thread of a worker."""
+"""Holds one event loop for each thread of a worker."""
 
 
 def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -> list[str]:
-    """Run rows in this worker and return their lines. Each line is also sent to `address` at once, if that can be reached."""
+    """Run rows in this worker and return their lines. If this worker can connect to `address`, each line is also sent there as
+    soon as the row has ended.
+    """
     if not hasattr(_worker, "loop"):
         _worker.loop = (
             asyncio.new_event_loop()
-        )  # all chunks of this thread share it, so connections stay open
+        )  # all chunks of this thread share the loop, so connections stay open
     here = None if address is None else attempt_call(Client, address[0], None, address[1])
     connection = None if here is None or isinstance(here, Raised) else here
     try:

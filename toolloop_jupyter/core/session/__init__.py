@@ -1,4 +1,6 @@
-"""Many turns of one conversation and their streams, from async and from sync code."""
+"""Sessions and the streams of their turns, for code with `await` and for code without. A session has the turns of one
+conversation.
+"""
 
 from .options import (
     DEFAULTS,

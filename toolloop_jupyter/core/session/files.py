@@ -1,8 +1,8 @@
-"""The folder whose changes a turn reports.
+"""Finds the files that a turn has changed in a folder.
 
-`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop it does not confine the tools, since these are Python
-functions of this process. It names the folder that is searched for changed files: a path, or a sandbox of LiteLLM's, whose
-`snapshot()` and `read()` are called.
+`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop, a sandbox does not confine the tools, since the tools are
+Python functions of this process. The sandbox only names the folder that is searched for changed files. A sandbox is a path or
+a sandbox object of LiteLLM. Only the methods `snapshot()` and `read()` of a sandbox object are called.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from ..execution import attempt, shorten_repr
 SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
 SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 MOST_FILE = 50 * 1024 * 1024
-"""Bytes; larger files are ignored (LiteLLM's limit, 1.110)."""
+"""The most bytes of a file. Larger files are ignored. LiteLLM 1.110 has the same limit."""
 MOST_DIFF = 256 * 1024
-"""Bytes; larger files are reported without a diff."""
+"""The most bytes of a file that gets a diff. Larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
-"""Characters of the files' old texts that are kept during a turn, for its diffs."""
+"""The old texts of files are kept during a turn, to make diffs from these texts. After this number of characters, no further
+text is kept.
+"""
 
 
 @runtime_checkable
@@ -38,10 +40,10 @@ class Sandbox(Protocol):
 
 
 class LocalSandbox:
-    """A local folder. It does not confine anything."""
+    """A local folder as a sandbox. It does not confine the tools."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises SandboxError when `path` is no folder."""
+        """Raises SandboxError if `path` is not a folder."""
         self.workdir = os.path.realpath(os.fspath(path))
         if not Path(self.workdir).is_dir():
             raise SandboxError(f"sandbox path does not exist or is not a directory: {self.workdir}")
@@ -50,18 +52,20 @@ class LocalSandbox:
         return f"LocalSandbox({self.workdir!r})"
 
     async def snapshot(self) -> Mapping[str, str]:
-        """Relative POSIX path -> sha256 of every regular file; links are not followed."""
+        """Return a mapping with each regular file: relative POSIX path -> sha256. Links are not followed. Files above MOST_FILE and
+        folders in SKIPPED are left out.
+        """
         return await asyncio.to_thread(_hash_files, self.workdir)
 
     async def read(self, path: str) -> bytes:
-        """A file's bytes. Raises SandboxError for a path outside the folder or one that cannot be read."""
+        """Return a file's bytes. Raises SandboxError if the path is outside the folder or if the file cannot be read."""
         return await asyncio.to_thread(_read, self.workdir, path)
 
     async def __aenter__(self) -> LocalSandbox:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Does nothing: it exists because LiteLLM's sandboxes are context managers."""
+        """Do nothing. The class is a context manager only because LiteLLM's sandboxes are context managers."""
 
 
 local = LocalSandbox
@@ -69,7 +73,10 @@ local = LocalSandbox
 
 
 def docker(*args: object, **keywords: object) -> None:
-    """Raises CapabilityUnsupported. LiteLLM's own docker sandbox is accepted, for the changed files in its folder."""
+    """Raise CapabilityUnsupported, since a container would not confine the tools.
+
+    A docker sandbox object of LiteLLM is accepted as `sandbox=`. It is used only to find the changed files in its folder.
+    """
     raise CapabilityUnsupported(
         "sandbox.docker would confine nothing here: the Tool Loop's tools are functions of this process. Use "
         "sandbox.local(path), or start the tools' own commands with docker"
@@ -77,7 +84,9 @@ def docker(*args: object, **keywords: object) -> None:
 
 
 def make_sandbox(sandbox: object) -> Sandbox:
-    """Return a sandbox (ours or LiteLLM's) unchanged, and a LocalSandbox for a path. Raises TypeError for anything else."""
+    """Return a sandbox object (ours or LiteLLM's) unchanged. For a path, return a LocalSandbox. For anything else, raise
+    TypeError.
+    """
     if isinstance(sandbox, Sandbox):
         return sandbox
     if isinstance(sandbox, str | os.PathLike):
@@ -129,7 +138,7 @@ class Watch:
                 room -= len(text)
 
     async def changes(self) -> list[FileChange]:
-        """The files created, modified and deleted since `start`, by path."""
+        """Return the files that were created, modified or deleted since `start`, sorted by path."""
         after = await self._sandbox.snapshot()
         changed = sorted(p for p in {*self._before, *after} if self._before.get(p) != after.get(p))
         return [await self._change(path, after) for path in changed]
@@ -145,7 +154,7 @@ class Watch:
         return FileChange(path, kind, _make_diff(path, old, new))
 
     async def _text(self, path: str) -> str | None:
-        """The file's text; None for a file that is binary, large or unreadable."""
+        """Return the file's text; None if the file is binary, larger than MOST_DIFF or unreadable."""
         outcome = await attempt(self._sandbox.read(path))
         data = outcome.value
         if outcome.error is not None or len(data) > MOST_DIFF or b"\0" in data:

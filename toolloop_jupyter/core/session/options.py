@@ -1,4 +1,4 @@
-"""Checks LiteLLM's keywords of a run, once, before the run starts, and makes a Config of them."""
+"""Checks the keywords of a run and makes a Config of them, before the run starts. The keywords are those of LiteLLM's agent API."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Harness(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The capabilities of a harness (LiteLLM's fields). The defaults are those of the Tool Loop."""
+    """The capabilities of a harness. The fields are LiteLLM's. Their defaults are the capabilities of the Tool Loop."""
 
     structured_output: bool = True
     tool_approval: bool = True
@@ -61,9 +61,9 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Accept `Harness.TOOL_LOOP` of our enum, or of LiteLLM's, which has the same members.
+    """Check that `harness` is `Harness.TOOL_LOOP`, a member of our enum or of LiteLLM's enum. Both enums have the same members.
 
-    Raises TypeError for a value that is no Harness, CapabilityUnsupported for another member.
+    Raises TypeError if the value is not a Harness, CapabilityUnsupported if it is another member.
     """
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
         wanted = str(harness).strip().upper().replace("-", "_")
@@ -82,34 +82,36 @@ class Keywords(TypedDict, total=False):
     """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
 
     sandbox: object
-    """The folder whose changed files are reported: a path, `sandbox.local(path)` or LiteLLM's. It does not confine the tools."""
+    """The folder whose changed files are reported: a path, `sandbox.local(path)` or a sandbox object of LiteLLM. A sandbox does
+    not confine the tools.
+    """
     model: object
-    """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
+    """A model's name in LiteLLM, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
     api_key: str | None
     api_base: str | None
     instructions: str | None
     """The system message."""
     tools: Sequence[Callable[..., Any]]
-    """Python functions. A function that cannot be described to a model raises ToolDefinitionError."""
+    """Python functions. ToolDefinitionError is raised if a function cannot be described to a model."""
     skills: Sequence[object]
     disable_tools: Sequence[object]
     permissions: object
-    """"full", "ask", {"tool": mode, "*": mode}, or a callable on the validated call."""
+    """"full", "ask", {"tool": mode, "*": mode}, or a function that gets each validated tool call and returns a mode or a bool."""
     on_approval: ApprovalHandler | None
     """Called with each Approval. Only True allows the call. A sync handler runs in a thread."""
     output: object
-    """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
+    """The type of the final answer: a pydantic model, a dataclass, a list, a union or another type that pydantic validates."""
     max_turns: int | None
     """The most tool calls in one turn."""
     timeout: float | None
     """The most seconds for one turn."""
     metadata: Mapping[str, object] | None
-    """Goes to the gateway's spend logs."""
+    """Data for the gateway's spend logs."""
     options: object
-    """`ToolLoopOptions`."""
+    """A `ToolLoopOptions` object, ours or LiteLLM's."""
     install: bool
     observer: Observer | None
-    """Watches the loop's steps. LiteLLM has no such keyword."""
+    """An observer of the loop's steps. LiteLLM does not have this keyword."""
 
 
 DEFAULTS: Keywords = {
@@ -123,7 +125,7 @@ DEFAULTS: Keywords = {
 
 
 def _check_supported(keywords: Keywords) -> None:
-    """Raise for an unknown keyword, and for one that only LiteLLM's other harnesses support."""
+    """Raise an error for an unknown keyword, and for a keyword that only the other harnesses of LiteLLM support."""
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
@@ -143,11 +145,13 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Return our ToolLoopOptions, made from LiteLLM's if these are given. Raises OptionsMismatch for the options of another harness."""
+    """Return the options as our ToolLoopOptions. `options` may be LiteLLM's ToolLoopOptions, too. Raises OptionsMismatch if the
+    options are those of another harness.
+    """
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):
-        # Of LiteLLM's classes of options, only ToolLoopOptions has this field.
+        # LiteLLM has one options class for each harness. Only its ToolLoopOptions has this field.
         given = getattr(options, "completion_kwargs", None)
         if given is None:
             raise OptionsMismatch(
@@ -164,7 +168,10 @@ def _make_options(options: object) -> ToolLoopOptions:
 
 
 def _copy_options(given: Mapping[str, object]) -> dict[str, object]:
-    """A copy of `completion_kwargs`: what is checked is what is sent. Raises ArgumentTypeInvalid."""
+    """Return a copy of `completion_kwargs`, so that other code cannot change the options after they were checked.
+
+    Raises ArgumentTypeInvalid if a name is not plain text, or if a value has to be a mapping and is not one.
+    """
     copied = dict(given)
     for name, value in copied.items():
         if type(name) is not str:
@@ -189,8 +196,8 @@ _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_ap
 def build_config(**keywords: Unpack[Keywords]) -> Config:
     """Check LiteLLM's keyword arguments and make a Config of them.
 
-    Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError, each naming what to
-    write instead, before anything has started.
+    Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError. The error's message says what to
+    write instead. No part of the run has started when an error is raised.
     """
     _check_supported(keywords)
     permissions = keywords.get("permissions", "full")

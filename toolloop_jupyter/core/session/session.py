@@ -1,7 +1,7 @@
 """A session: the turns of one conversation. Each turn sends its events to a stream, and ends with a Result.
 
-A turn runs in a task of its own. So it can be cancelled at every await, for one of several reasons, and it always ends with a
-Result. When a stream is garbage-collected, its turn is cancelled.
+Each turn runs in its own asyncio task. So a turn can be cancelled wherever its code awaits. A turn that the session cancels ends
+with a Result, too. When a stream is garbage-collected, its turn is cancelled.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ from ..models import await_litellm, find_untaken, log_unexpected, must_load, sta
 from .files import Watch
 
 MOST_UNREAD = 256
-"""Events that may wait for their reader before the turn waits for it."""
+"""The most unread events. When this number is reached, the turn waits until the reader has read an event."""
 WIND_DOWN = 1.0
-"""Seconds that the reader of a stopped turn waits for its end."""
+"""The most seconds that the reader of a stopped turn waits for the end of the turn."""
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
 
 Given: TypeAlias = "str | Sequence[object] | Prompt"
-"""A prompt as people give it: a text, or a list of texts, pictures, paths and other values."""
+"""A prompt before `prepare`: a text, or a list of texts, pictures, paths and other values. A Prompt is already prepared."""
 
 
 def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
-    """Say why a prompt is not sent to a model, and what to set if the model can read it."""
+    """Return the message for a prompt with content that is not sent to the model. `untaken` are the kinds of this content."""
     if wish == "never":
         return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
     return (
-        f"the prompt has {' and '.join(untaken)}, but LiteLLM does not say that {model} takes this; if the model does take it "
-        "(it is a gateway's group or runs on a server of your own), set images='always'"
+        f"the prompt has {' and '.join(untaken)}, but LiteLLM does not say that {model} can read this. If the model can read it "
+        "(for example, a gateway's group or a model on your own server), set images='always'"
     )
 
 
 class Ended(NamedTuple):
-    """The end of a turn: its Result, and the error that the reader gets after it."""
+    """The end of a turn: the turn's Result, and the error that the reader gets after the Result (None without an error)."""
 
     result: Result
     invalid: OutputInvalid | None
@@ -86,37 +86,41 @@ class Channel:
     """Carries events from a turn to its reader, and stops the turn."""
 
     task: asyncio.Task[Ended]
-    """The turn."""
+    """The task that runs the turn."""
 
     def __init__(self, *, is_read: bool) -> None:
         self.is_read = is_read
-        """True if somebody reads the events; else they are only recorded."""
+        """True if somebody reads the events. If False, the events are only recorded."""
         self.events: deque[Event] = deque()
         self.recorded: list[Event] = []
         self.changed = asyncio.Event()
         self.room = asyncio.Event()
         self.room.set()
         self.reason: StopReason | None = None
-        """Why the turn ends. Set once, by a stop or by the turn's own end."""
+        """Why the turn ends. Set once: by `stop`, or at the end of the turn."""
         self.told_to_stop = False
-        """True if a stop was requested. Another thread sets it at once, before the turn's loop stops the turn."""
+        """True if a stop was requested. `stop_soon` sets this at once in any thread. The turn's loop stops the turn a little later."""
         self.started = False
-        """True if the task has begun. A task that is cancelled earlier never runs its first line."""
+        """True if the task has begun to run. Before that, `stop` does not cancel the task. A task that is cancelled before it begins
+        never runs, so the turn would have no Result.
+        """
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop. Code in the turn may have caught an earlier CancelledError."""
+        """Raise CancelledError if the turn has to stop. This check is needed since code in the turn (a tool, for example) may catch
+        the CancelledError of the task.
+        """
         if self.reason is not None:
             raise asyncio.CancelledError
 
     def record(self, event: Event) -> None:
-        """Send an event, even if the turn has to stop or has ended."""
+        """Record an event and send it to the reader, even if the turn has to stop or has ended."""
         self.recorded.append(event)
         if self.is_read:
             self.events.append(event)
             self.changed.set()
 
     async def emit(self, event: Event) -> None:
-        """Send an event, and wait if the reader is far behind. Raises CancelledError if the turn has to stop."""
+        """Send an event. If there are MOST_UNREAD unread events, wait for the reader. Raises CancelledError if the turn has to stop."""
         self.checkpoint()
         self.record(event)
         if len(self.events) >= MOST_UNREAD and self.reason is None:
@@ -130,7 +134,7 @@ class Channel:
         return event
 
     def stop(self, reason: StopReason) -> None:
-        """Cancel the turn. The first reason counts. Call it on the turn's own loop."""
+        """Cancel the turn. If this is called twice, the first reason counts. Call this on the turn's own event loop."""
         self.room.set()
         if self.reason is None and not self.task.done():
             self.reason, self.told_to_stop = reason, True
@@ -138,7 +142,7 @@ class Channel:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
-        """Cancel the turn from any thread (a click may come in a subshell's thread, `__del__` in any thread)."""
+        """Cancel the turn. Works in any thread: a click may be handled in a subshell's thread, and `__del__` may run in any thread."""
         if self.task.done():
             return
         self.told_to_stop = True
@@ -154,7 +158,7 @@ class Channel:
             loop.call_soon_threadsafe(self.stop, reason)
 
     async def wait_for_end(self) -> None:
-        """Wait, on any loop, until the turn has ended. Returns at once if the turn's own loop does not run."""
+        """Wait until the turn has ended. This works on any event loop. If the turn's own loop is not running, return at once."""
         loop = self.task.get_loop()
         if loop is asyncio.get_running_loop():
             await asyncio.wait({self.task})
@@ -163,7 +167,7 @@ class Channel:
 
 
 def join_shown_text(events: Sequence[Event]) -> str:
-    """All text of a turn that was shown, without the text that a retry has taken back."""
+    """Return the text that a turn has shown. Text that a retry has discarded is left out."""
     text = ""
     for event in events:
         if isinstance(event, Text):
@@ -174,9 +178,9 @@ def join_shown_text(events: Sequence[Event]) -> str:
 
 
 class AsyncSession:
-    """A conversation of many turns. `async with` it, or `await` it, or just use it.
+    """A conversation of many turns. You can open a session with `async with` or with `await`, or use it without either.
 
-    `config` may be replaced between turns (`dataclasses.replace`): the conversation stays.
+    `config` may be replaced between two turns (`dataclasses.replace`). The conversation stays the same.
     """
 
     def __init__(
@@ -190,13 +194,15 @@ class AsyncSession:
         allowed: Allowed | None = None,
         family: str = "",
     ) -> None:
-        """Take over a conversation, or begin one.
+        """Begin a conversation, or continue the conversation in `history`.
 
-        `streamed`: the turns may be read as streams, whose readers can answer Approvals. `lasting=False`: there will be only
-        one turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
-        `rewind`. `allowed`: a person's approvals, if several sessions share them. `family`: the `Route.family` of the models
-        that answered in `history`. Raises ValueError if permissions are "ask" and nobody can be asked, HistoryInvalid for a bad
-        `history`.
+        `streamed`: True if turns may be read as streams. Then the reader of a stream can answer Approvals.
+        `lasting`: False if there will be only one turn. Then a person cannot allow tool calls for the whole session.
+        `turns`: the index into `history` where each turn began, as in `starts`. `rewind` needs these indexes.
+        `allowed`: the tool calls that a person has allowed for the session, if several sessions share them.
+        `family`: the `Route.family` of the model that answered last in `history`.
+
+        Raises ValueError if permissions are "ask" and nobody can be asked, HistoryInvalid if `history` is not valid.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
@@ -215,7 +221,7 @@ class AsyncSession:
         self._closed = False
 
     async def start(self) -> AsyncSession:
-        """Return the session; LiteLLM's sessions have this method. Raises SessionClosed if the session is closed."""
+        """Return the session. LiteLLM's sessions have the same method. Raises SessionClosed if the session is closed."""
         if self._closed:
             raise SessionClosed(CLOSED)
         return self
@@ -230,13 +236,15 @@ class AsyncSession:
         await self.aclose()
 
     def astream(self, prompt: Given, *, observers: Sequence[Observer] = ()) -> AsyncEventStream:
-        """Run one turn as a stream of events; `observers` are called before those of the session."""
+        """Return one turn as a stream of events. `observers` are called before the observers of the session."""
         return AsyncEventStream(self, prompt, streamed=True, observers=observers)
 
     async def arun(self, prompt: Given) -> Result:
-        """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed; HarnessError while another turn runs.
+        """Run one turn to its end and return its Result.
 
-        `prompt` is a text, or a list of texts, pictures, paths and other values.
+        `prompt` is a text, or a list of texts, pictures, paths and other values. Raises OutputInvalid (the Result is in its
+        `.result`) if the answer does not fit `output=`, SessionClosed if the session is closed, HarnessError if another turn is
+        running.
         """
         return await AsyncEventStream(self, prompt, streamed=False).collect()
 
@@ -244,17 +252,20 @@ class AsyncSession:
     run = arun
 
     async def history(self) -> list[dict[str, Any]]:
-        """The conversation in OpenAI format, a copy; valid at every moment, also in the middle of a turn."""
+        """Return a copy of the conversation in OpenAI format. The conversation is valid at every moment, even in the middle of a
+        turn.
+        """
         return self._history.copy()
 
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation in OpenAI format, a copy, without `await`."""
+        """Return the same as `history`. This method needs no `await`."""
         return self._history.copy()
 
     async def prepare(self, prompt: Given) -> Prompt:
-        """Bring a prompt into the form that is sent: draw its figures, read its files.
+        """Return a prompt in the form in which it is sent: with its figures drawn as pictures and its files read.
 
-        Raises ArgumentInvalid if that fails, CapabilityUnsupported for content that the model is not known to take.
+        Raises ArgumentInvalid if a figure cannot be drawn or a file cannot be read. Raises CapabilityUnsupported if LiteLLM does
+        not say that the model can read the content.
         """
         made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
         needs = made.needs
@@ -266,7 +277,7 @@ class AsyncSession:
         return made
 
     async def preview(self, prompt: Given) -> Request:
-        """The first request of a turn with this prompt, exactly as it would be sent, without sending it."""
+        """Return the first request of a turn with this prompt, exactly as it would be sent. Nothing is sent."""
         turn = self._turn(await self.prepare(prompt), Channel(is_read=False), streamed=False)
         turn.history = conversation.History(self._history.copy(), family=self._history.family)
         turn.history.begin_turn(self.config.instructions, self.config.route.family)
@@ -277,18 +288,19 @@ class AsyncSession:
 
     @property
     def family(self) -> str:
-        """The family of the models that have answered last; "" if it is not known."""
+        """The `Route.family` of the model that answered last; "" if the family is not known."""
         return self._history.family
 
     @property
     def starts(self) -> list[int]:
-        """The index into `messages()` where each turn began, also of turns that came with `history`."""
+        """The index into `messages()` where each turn began. The turns in the given `history` are included."""
         return self._history.starts
 
     def rewind(self, turn: int) -> None:
-        """Forget turn number `turn` (0 is the first) and all later turns, and the approvals for the session made in them.
+        """Remove turn number `turn` (0 is the first) and all later turns from the conversation.
 
-        Raises HarnessError while a turn runs, IndexError for a number without a turn.
+        Tool calls that a person allowed for the session in these turns are no longer allowed. Raises HarnessError if a turn is
+        running, IndexError if there is no turn with this number.
         """
         if self.busy:
             raise HarnessError("a turn is running on this session; stop it before rewinding")
@@ -298,10 +310,10 @@ class AsyncSession:
         del self.results[max(0, turn - resumed) :]
 
     def bookmark(self) -> Callable[[], None]:
-        """Return a function that puts the session back to its present state: conversation, results and approvals.
+        """Return a function that restores the session's present conversation, results and approvals.
 
-        For a turn that replaces earlier turns: if it gets no answer, call the function, which brings the earlier turns back.
-        Do not call it during a turn.
+        Use this before a new turn replaces earlier turns. If the new turn gets no answer, call the function to bring the earlier
+        turns back. Do not call the function during a turn.
         """
         put_back, results, allowed = self._history.bookmark(), list(self.results), self._allowed.copy()
 
@@ -312,7 +324,7 @@ class AsyncSession:
         return go_back
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation to a readable JSON file (no keys are in it)."""
+        """Write the conversation to a readable JSON file. The file contains no API keys."""
         conversation.dump(self._history.copy(), path)
 
     @property
@@ -321,7 +333,7 @@ class AsyncSession:
 
     @property
     def cost(self) -> float | None:
-        """US dollars of all turns; None if the cost of a turn is not known."""
+        """The cost of all turns in US dollars; None if the cost of a turn is not known."""
         costs = [result.cost for result in self.results]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -335,7 +347,7 @@ class AsyncSession:
         return self._channel is not None and not self._channel.task.done()
 
     async def aclose(self) -> None:
-        """Refuse further turns. Safe to call twice."""
+        """Refuse further turns. This may be called twice."""
         self._closed = True
 
     close = aclose
@@ -354,12 +366,14 @@ class AsyncSession:
         )
 
     async def wait_until_settled(self) -> None:
-        """Wait until a turn that is stopping has ended. Returns at once if the turn was not told to stop."""
+        """If the present turn was told to stop, wait until it has ended. Else return at once."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.wait_for_end()
 
     def begin(self, prompt: Prompt, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
-        """Start a turn; AsyncEventStream calls this. Raises SessionClosed; HarnessError while another turn runs."""
+        """Start a turn. Only AsyncEventStream calls this. Raises SessionClosed if the session is closed, HarnessError if another
+        turn is running.
+        """
         if self._closed:
             raise SessionClosed(CLOSED)
         if self.busy:
@@ -372,7 +386,7 @@ class AsyncSession:
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
-        """Run one turn. Whatever happens, it ends with a Result."""
+        """Run one turn. The turn has a Result even if it ends with an error."""
         channel.started = True
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
@@ -414,10 +428,10 @@ class AsyncSession:
 
 
 class AsyncEventStream:
-    """Async iterator over the events of one turn. `Done` is the last event; `.result` is set with it.
+    """Async iterator over the events of one turn. `Done` is the last event. When `Done` has been read, `.result` is set.
 
-    With `permissions="ask"` and no `on_approval`, answer each `Approval` before you ask for the next event. An Approval that
-    is not answered by then is denied (LiteLLM's rule).
+    If `permissions` are "ask" and there is no `on_approval`, answer each `Approval` before you read the next event. Reading the
+    next event denies an Approval that has no answer. LiteLLM has the same rule.
     """
 
     def __init__(
@@ -429,7 +443,9 @@ class AsyncEventStream:
         close_session: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`streamed`: somebody will read the events, and answer Approvals if there is no `on_approval`. If not, call `collect`."""
+        """`streamed`: True if somebody reads the events. If there is no `on_approval`, the reader answers the Approvals. If
+        `streamed` is False, call `collect`.
+        """
         self._session, self._prompt, self._streamed = session, prompt, streamed
         self._close_session = close_session
         self._channel: Channel | None = None
@@ -440,7 +456,7 @@ class AsyncEventStream:
         self._observers = tuple(observers)
 
     def observe(self, observer: Observer) -> bool:
-        """Add an observer of this turn's steps. Returns False, and adds none, if the turn has begun."""
+        """Add an observer of this turn's steps and return True. If the turn has begun, do not add the observer and return False."""
         if self._channel is not None:
             return False
         self._observers = (observer, *self._observers)
@@ -464,7 +480,7 @@ class AsyncEventStream:
             raise StopAsyncIteration
         channel = self._channel or await self._begin()
         if self._asked is not None:
-            if not channel.told_to_stop:  # else the stop decides
+            if not channel.told_to_stop:  # otherwise, the stop decides about the Approval
                 self._asked.deny("approval not answered", by="unattended")
             self._asked = None
         while not (channel.events or channel.task.done()):
@@ -478,7 +494,7 @@ class AsyncEventStream:
         return event
 
     async def collect(self) -> Result:
-        """Run the turn to its end and return its Result, for a stream that nobody reads. Raises OutputInvalid."""
+        """Run the turn to its end and return its Result. This is for a stream whose events nobody reads. Raises OutputInvalid."""
         channel = await self._begin()
         while not channel.task.done():
             await self._wait(channel, channel.wait_for_end())
@@ -497,7 +513,7 @@ class AsyncEventStream:
         return channel
 
     async def _wait(self, channel: Channel, what: Awaitable[object]) -> None:
-        """Await `what`. If this wait is cancelled, stop the turn."""
+        """Await `what`. If the waiting task is cancelled, stop the turn and raise CancelledError."""
         try:
             await what
         except asyncio.CancelledError as error:
@@ -506,8 +522,8 @@ class AsyncEventStream:
             raise
 
     async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
-        """Give a stopped turn a moment to end, and add to `error` what the person should know."""
-        with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
+        """Wait up to WIND_DOWN seconds for the end of a stopped turn. Put a message for the person into `error`."""
+        with contextlib.suppress(asyncio.CancelledError):  # cancelled again: do not wait any longer
             await asyncio.wait({task}, timeout=WIND_DOWN)
         note = None
         if task.done() and not task.cancelled() and task.exception() is None:
@@ -516,12 +532,13 @@ class AsyncEventStream:
         await self._session.config.host.stopped(error)
 
     async def _finish(self, channel: Channel) -> Done:
-        """On the first call, return the Done event. On the second, raise OutputInvalid if the output was invalid, else
+        """Return the Done event on the first call. On the second call, raise OutputInvalid if the output is not valid; else raise
         StopAsyncIteration.
         """
         turn = channel.task
         if self._result is None:
-            self._ended = turn.cancelled()  # other code cancelled the task: raise that only once
+            # If other code has cancelled the task, `turn.result()` raises CancelledError. The stream ends after that.
+            self._ended = turn.cancelled()
             self._result = turn.result().result
             if self._close_session:
                 await self._session.aclose()
@@ -533,11 +550,11 @@ class AsyncEventStream:
 
     @property
     def result(self) -> Result | None:
-        """The Result, once `Done` has been read or the stream has been closed."""
+        """The Result of the turn; None before `Done` has been read or the stream has been closed."""
         return self._result
 
     def cancel(self) -> None:
-        """Stop the turn, from any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
+        """Stop the turn. This works in any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
         self._cancelled = True
         if self._channel is not None:
             self._channel.stop_soon("cancelled")
@@ -562,13 +579,15 @@ class AsyncEventStream:
 
 
 async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:
-    """Run the turn, and return how it ended, also if it was stopped. Raises CancelledError if other code cancels its task."""
+    """Run the turn and return how it ended, even if the session has stopped the turn. If other code cancels the turn's task,
+    raise CancelledError.
+    """
     outcome, note = Outcome(TurnEnd()), ""
     timer: asyncio.TimerHandle | None = None
     try:
         channel.checkpoint()
         if must_load(turn.config.route.model):
-            # The import takes seconds, once in a process. They do not count for the run's timeout.
+            # The first import of LiteLLM in a process takes seconds. These seconds do not count for the run's timeout.
             outcome = Outcome(TurnEnd(), (await attempt(await_litellm())).error)
         if outcome.error is None:
             if turn.config.timeout is not None:
@@ -595,7 +614,7 @@ async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> Turn
 
 
 def _make_end(error: BaseException) -> TurnEnd:
-    """The TurnEnd for a turn that raised `error`."""
+    """Return the TurnEnd of a turn that raised `error`."""
     if isinstance(error, RunEnded):
         return TurnEnd("cancelled", str(error))
     known = isinstance(error, ModelCallFailed)
@@ -603,7 +622,7 @@ def _make_end(error: BaseException) -> TurnEnd:
 
 
 def _find_invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
-    """The error that the reader gets after the Result, if the answer does not fit `output=`; else None."""
+    """Return the error that the reader gets after the Result if the answer does not fit `output=`; else None."""
     output, problem = turn.config.output, turn.answer.problem
     if output is None or problem is None or result.stop_reason != "done":
         return None
@@ -612,7 +631,9 @@ def _find_invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
 
 
 async def _let_cancel_come() -> None:
-    """Receive a cancellation that has not arrived yet: the turn ended by itself just after it was told to stop."""
+    """Wait for a CancelledError that has not been raised yet. The turn was told to stop and has then ended by itself before the
+    error came.
+    """
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -620,7 +641,7 @@ async def _let_cancel_come() -> None:
 
 
 def _take_back_cancel() -> None:
-    """Tell the task that its cancellation was handled (Python 3.11 counts cancellations)."""
+    """Tell the task that its cancellation was handled. Python 3.11 and later count the cancellations of a task."""
     task = asyncio.current_task()
     if task is not None and hasattr(task, "uncancel"):
         task.uncancel()

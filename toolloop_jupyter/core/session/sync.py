@@ -1,4 +1,4 @@
-"""Sessions and streams for code without `await`, and a coroutine that reminds a person of a forgotten `await`."""
+"""Sessions and streams for code without `await`. Also a coroutine whose repr tells a person that `await` was forgotten."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .session import AsyncEventStream, AsyncSession, Given
 
 
 class Session:
-    """An AsyncSession for code without `await`; works in a notebook cell, too. Use as a context manager."""
+    """A session for code without `await`. It also works in a notebook cell. Use it as a context manager."""
 
     def __init__(self, inner: AsyncSession) -> None:
         self._inner, self._run_sync = inner, inner.config.host.run_sync
         self._on_the_turns_loop: RunSync = self._run_sync
-        """Runs a coroutine on the event loop of the last stream's turn."""
+        """A function that runs a coroutine on an event loop: the loop of the turn that `stream` started last."""
 
     @property
     def aio(self) -> AsyncSession:
-        """The AsyncSession behind this one."""
+        """The AsyncSession that this session uses."""
         return self._inner
 
     def start(self) -> Session:
@@ -91,7 +91,9 @@ async def _anext(stream: AsyncEventStream) -> Event | None:
 
 
 class EventStream:
-    """Sync iterator over the events of one turn. Each step runs one step of an AsyncEventStream. Works on any thread."""
+    """Iterator over the events of one turn, for code without `await`. Each step runs one step of an AsyncEventStream. The
+    iterator works in any thread.
+    """
 
     def __init__(self, stream: AsyncEventStream, run_sync: RunSync) -> None:
         """`run_sync` runs all steps of this stream on one loop."""
@@ -118,7 +120,7 @@ class EventStream:
 
     @property
     def aio(self) -> AsyncEventStream:
-        """The AsyncEventStream behind this one."""
+        """The AsyncEventStream that this stream uses."""
         return self._stream
 
     @property
@@ -130,7 +132,7 @@ class EventStream:
         self._stream.cancel()
 
     def close(self) -> None:
-        """Abandon the stream and stop its turn."""
+        """Close the stream and stop its turn."""
         self._run_sync(self._stream.aclose)
 
 
@@ -140,9 +142,9 @@ T = TypeVar("T")
 
 
 class Pending(Coroutine[object, None, T]):
-    """Wraps a coroutine. It can be awaited, or given to asyncio, like that coroutine.
+    """Wraps a coroutine. The wrapper can be awaited or passed to asyncio in the same way as the coroutine.
 
-    `call` is the call as a person writes it ("aagent(…)"), for the messages.
+    `call` is the source text of the call, such as "aagent(…)". The messages show this text.
     """
 
     def __init__(self, coroutine: Coroutine[object, None, T], call: str) -> None:

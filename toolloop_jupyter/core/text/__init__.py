@@ -1,4 +1,4 @@
-"""Prepare texts that leave a run: no control characters, no API keys, within bounds, with times if wanted. Write files."""
+"""Prepares texts that leave a run: removes control characters, hides API keys, checks bounds, writes times. Also writes files."""
 
 from .bounds import (
     DEEPEST,

@@ -1,4 +1,6 @@
-"""Write a text to a temporary file and rename that file. So a full disk or an interrupt leaves the old file as it was."""
+"""Writes a text to a temporary file and then renames this file. If the disk is full or the write is interrupted, the old file
+stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,20 @@ from pathlib import Path
 
 
 def write_whole(path: str | Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all. Half of a surrogate pair is written as its escape.
+    """Write `text` to the file `path`. If this fails, the old file stays as it was, and no temporary file is left.
 
-    Raises OSError with the reason and this path, and leaves no temporary file behind.
+    Half of a surrogate pair is written as an escape sequence. Raises OSError with the reason and `path`.
     """
     data = text.encode("utf-8", "backslashreplace")
     target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
-    aside = target.with_name(f".{secrets.token_hex(8)}.part")  # two writers have one each
+    aside = target.with_name(f".{secrets.token_hex(8)}.part")  # each writer has its own temporary file
     try:
         if target.is_fifo():  # writing would wait for a reader, perhaps for ever
             raise OSError(errno.EINVAL, "It is a pipe, not a file")
         if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
             target.write_bytes(data)
             return
-        if target.exists() and not os.access(target, os.W_OK):  # renaming would replace it
+        if target.exists() and not os.access(target, os.W_OK):  # renaming would replace the file
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         aside.write_bytes(data)
         if target.exists():

@@ -1,10 +1,10 @@
-"""Keys are API keys, passwords and tokens. Find the options, headers and variables that hold one, and hide keys in texts.
+"""Finds keys in options, headers and variables, and hides keys in texts. A key is an API key, a password or a token.
 
-A key comes back where nobody expects it: a provider's error repeats it, a tool prints it, a model says it. So each key
-that a run of this process is given is remembered (`remember`), and every text that is shown, recorded, saved or exported
-goes through `hide`. `hide` finds a key as it is, and escaped for JSON, web addresses or HTML. In a base64 text, it finds the
-part that depends on the key alone. It also finds the beginning of a key whose end is cut off. The texts that the model and
-the tools get are never changed.
+A key can appear where nobody expects it: a provider's error repeats the key, a tool prints it, a model writes it. So `remember`
+stores each key that a run of this process gets. Every text that is shown, recorded, saved or exported goes through `hide`. `hide`
+finds a plain key, and a key that is escaped for JSON, web addresses or HTML. In a base64 text, `hide` finds the part that depends
+only on the key. `hide` also finds the beginning of a key whose end is cut off. The texts that the model and the tools get are
+never changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 HIDDEN = "[key]"
 SHORTEST = 8
-"""The fewest characters of a key that is hidden. Shorter keys look like words (those of local servers: "EMPTY", "ollama")."""
+"""A key with fewer characters is not hidden. Such a key looks like a word: local servers have keys such as "EMPTY"."""
 
 _NAME = re.compile(
     r"auth(?!ors?(?:$|[-_]))|secret|passw|passphrase|cookie|credential|(?:keys?|token|sig|signature)(?:$|[-_])|headers?$"
@@ -33,7 +33,9 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
-"""Options in which every value counts as a key, since any private header may hold one. The well-known headers do not count."""
+"""Options with headers or query parameters. Each of their values counts as a key, since a header of any name may contain a key.
+The values of `_WELL_KNOWN` headers do not count.
+"""
 _WELL_KNOWN = re.compile(
     r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
     r"|x-litellm-(tags|spend-logs-metadata)",
@@ -45,12 +47,14 @@ _QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 @functools.lru_cache(maxsize=1024)
 def names_key(name: str) -> bool:
-    """Return whether an option, a header, a field or a variable of this name holds a key, or headers with a key."""
+    """Return True if `name` is a usual name for a key, or for headers that may contain a key. `name` is the name of an option, a
+    header, a field or a variable.
+    """
     return name != "prompt_cache_key" and _NAME.search(name) is not None
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Return whether an option must not be shown: it has the name of a key, or such a name or a password in its value."""
+    """Return True if an option must not be shown: its name is the name of a key, or its value contains a key."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
@@ -63,7 +67,9 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Find the keys in option `name`: its value, named values inside it, passwords and keys in web addresses."""
+    """Yield the keys in the option `name`. A value with the name of a key is a key. In other values, passwords and keys in web
+    addresses are found.
+    """
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not (_ALL_WITHIN.search(name) and _WELL_KNOWN.fullmatch(str(key))):
@@ -78,7 +84,11 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 
 
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
-    """Find the keys in a text: in its JSON, in a web address, or the text itself if it has the name of a key (`whole`)."""
+    """Yield the keys in a text. Passwords and keys in web addresses are always found.
+
+    `whole`: True if the text has the name of a key. Then the named keys in a JSON text are found. If the text is not JSON and has
+    no key in a web address, the whole text is a key.
+    """
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             yield from find_keys("", json.loads(text))
@@ -99,7 +109,7 @@ def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
 
 
 def find_environment_keys() -> Iterator[str]:
-    """Find the keys that LiteLLM reads by itself: from the environment, and from its module (`litellm.api_key = …`)."""
+    """Yield the keys that LiteLLM reads by itself, from environment variables and from its own module (`litellm.api_key = …`)."""
     for name in os.environ:  # not items(): each value would be encoded and decoded, at each model call
         if names_key(name):
             yield from find_keys(name, os.environ.get(name, ""))
@@ -111,7 +121,9 @@ def find_environment_keys() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
-    """Return the names of keys in the module `litellm`. Cached until the number of its names, some thousands, changes."""
+    """Return the names of keys in the module `litellm`. The module has thousands of names, so the result is cached until their
+    number changes.
+    """
     return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 
@@ -131,22 +143,23 @@ _NO_KEY = re.compile(
     r"|(?:~|\.{1,2}|[A-Za-z]:)[/\\].*|/.*\.\w{1,8}|(?:/[A-Z]?[a-z_.-]*\d{0,4})+"
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
-"""Values that are not hidden, because texts have them for other reasons: a word ("not-needed", "production"), a file's path,
-a web address without a user, a query or a long part that may itself be a key. A value that merely begins with a slash may be a
-key: one of 64 base64 texts does."""
+"""Values that are not hidden, since they often appear in texts for other reasons: words ("not-needed", "production"), paths of
+files, and web addresses. A web address is hidden if it has a user, a query or a long part, since this part may be a key. A value
+may be a key even if it begins with a slash: one of 64 base64 texts begins with a slash.
+"""
 
 
 _OWN = 12
-"""If the end of a key is cut off, so many characters after its public start must be there, else it is not found."""
+"""If the end of a key is cut off, the key is found only if at least this number of characters follow its public start."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
-"""The public start of a key, which many keys share: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
+"""The public start of a key. Many keys have the same start: "sk-proj-", "sk-ant-api03-", "ghp_", the first part of a JWT."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _TAGS = f"(?:{_TAG.pattern})*"
-"""HTML tags that may stand between two characters of a key: highlighted code has each name and number in a tag."""
+"""HTML tags between two characters of a key. In highlighted code, each name and each number is inside a tag."""
 _HALF = re.compile(
     _TAGS + r"(?:\\{1,8}(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f%]{0,24}|&[#\w;]{0,24}|<[^<>]{0,200})?"
 )
-"""An unfinished escape or tag at the end of a text: the next character of a key may still come."""
+"""Matches an unfinished escape or tag at the end of a text. The next text may finish it and bring the next character of a key."""
 _PLAIN = "[A-Za-z0-9._~-]"
 """Characters that are the same in every escaped form."""
 
@@ -166,10 +179,12 @@ def _match_escapes(char: str) -> str:
 
 
 class _KeyPattern:
-    """Finds a key in a text; each of its characters may be escaped. The time for it is in proportion to the text's length."""
+    """Finds a key in a text, even if the key's characters are escaped. The search time is in proportion to the text's length."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """A key whose end is cut off is found if its first `least` characters are there. With 0, only whole keys are found."""
+        """`least`: if the end of the key is cut off, the key is found if at least its first `least` characters are there. If
+        `least` is 0, only the whole key is found.
+        """
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)
@@ -177,10 +192,10 @@ class _KeyPattern:
         self._steps = [re.compile(_TAGS + step) for step in steps]
         self._least = min(least, len(steps)) or len(steps)
         self.seed = max(re.findall(f"{_PLAIN}+", chars[:SHORTEST]), key=len, default="")
-        """Characters that every text with the key has: a text without them is not searched."""
+        """Characters that are in every text with the key. A text without these characters is not searched."""
 
     def _follow(self, text: str, at: int) -> tuple[int, int]:
-        """Return (how many of the key's characters stand in `text` from index `at` on, the index of their end)."""
+        """Return (how many characters of the key are in `text` from index `at` on, the index after these characters)."""
         for count, step in enumerate(self._steps):
             if (match := step.match(text, at)) is None:
                 return count, at
@@ -188,7 +203,7 @@ class _KeyPattern:
         return len(self._steps), at
 
     def take_out(self, text: str) -> str:
-        """Return the text with HIDDEN in the place of the key. HTML tags inside the key stay, so that the HTML stays valid."""
+        """Return the text with the key replaced by HIDDEN. HTML tags inside the key are kept, so that the HTML stays valid."""
         parts, done, at = [], 0, 0
         while head := self._head.search(text, at):
             count, end = self._follow(text, head.start())
@@ -199,7 +214,7 @@ class _KeyPattern:
         return "".join([*parts, text[done:]])
 
     def find_unfinished(self, text: str) -> int:
-        """Return where a key begins that the end of `text` may cut off; the text's length if no key does."""
+        """Return the index where the key begins, if `text` ends inside the key. Otherwise, return the text's length."""
         at = max(0, len(text) - 24 * len(self._steps))  # few escaped keys are longer; this bounds the work
         while start := self._first.search(text, at):
             count, end = self._follow(text, start.start())
@@ -211,7 +226,9 @@ class _KeyPattern:
 
 @functools.lru_cache(maxsize=256)
 def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
-    """Return the patterns for a key: for the key itself, and for the part of a base64 text that depends on the key alone."""
+    """Return the patterns that find a key: one for the key itself, and others for the part of a base64 text that depends only
+    on the key. Return () if the key is not to be hidden.
+    """
     if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
     start = _PUBLIC_START.match(key)
@@ -226,7 +243,9 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
 
 
 def hide(text: str, also: Iterable[str] = ()) -> str:
-    """Return `text` without the keys that runs of this process were given, and those of `also`. Fast if it has none."""
+    """Return `text` without the keys that runs of this process were given, and without the keys in `also`. This is fast if the
+    text has no key.
+    """
     bare = _TAG.sub("", text) if "<" in text else ""
     for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
         for pattern in _make_patterns(key):
@@ -239,16 +258,18 @@ _SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-"""Keys as providers print them in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer."""
+"""Matches keys that providers print in their errors: keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and
+AWS, and bearer tokens.
+"""
 
 
 def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
-    """Like `hide`, and hide everything else that looks like a key."""
+    """Hide the same keys as `hide`, and everything else that looks like a key."""
     return _SHAPES.sub(HIDDEN, hide(leave_out_user(text), also))
 
 
 def hide_in(value: Any) -> Any:
-    """Return a copy of plain data, without the keys in its texts."""
+    """Return a copy of plain data. The keys in all texts of the copy are hidden."""
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, Mapping):
@@ -257,20 +278,22 @@ def hide_in(value: Any) -> Any:
 
 
 def hide_in_repr(made: type[T]) -> type[T]:
-    """Hide keys in the `repr` of a class's objects. A decorator, to be written above `@dataclass`."""
+    """Hide keys in the `repr` of a class's objects. Write this decorator above `@dataclass`."""
     own = vars(made)["__repr__"]
     made.__repr__ = lambda self: hide(own(self))  # type: ignore[method-assign]
     return made
 
 
 class KeyFilter:
-    """Hides keys in a text that is printed piece by piece. An end that may begin a key is held back until the next piece."""
+    """Hides keys in a text that is printed in pieces. If the end of a piece may be the beginning of a key, this end is held back
+    until the next piece comes.
+    """
 
     def __init__(self) -> None:
         self._waiting = ""
 
     def add(self, delta: str) -> str:
-        """Take the next piece; returns the text that can be printed now."""
+        """Add the next piece. Return the text that can be printed now."""
         text = self._waiting + delta
         patterns = (pattern for key in _known for pattern in _make_patterns(key))
         cut = min([len(text), *(pattern.find_unfinished(text) for pattern in patterns)])
@@ -278,6 +301,6 @@ class KeyFilter:
         return hide(text[:cut])
 
     def end(self) -> str:
-        """Return the text that was held back; no more pieces come."""
+        """Return the text that was held back. Call this after the last piece."""
         text, self._waiting = self._waiting, ""
         return hide(text)

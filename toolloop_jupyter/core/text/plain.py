@@ -1,7 +1,8 @@
-"""Make text from outside plain, for terminals, diffs, error messages and requests; make names that providers take.
+"""Makes text from outside plain, for terminals, diffs, error messages and requests. Also makes tool names that providers accept.
 
-Control sequences are removed, and so are characters that hide or reorder others. The halves of a surrogate pair are joined.
-Of a line that was rewritten (a progress bar), only the last state stays.
+Control sequences are removed. Invisible characters, and characters that change the order of other characters, are removed, too.
+The two halves of a surrogate pair are joined. If a line was rewritten (by a progress bar), only the last state of the line is
+kept.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections.abc import Collection
 from typing import Any
 
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-# Characters that draw nothing or reorder others, of every script (Unicode 16, Default_Ignorable and Bidi_Control).
+# Invisible characters, and characters that change the order of other characters, in all scripts. They have the property
+# Default_Ignorable or Bidi_Control in Unicode 16.
 HIDING = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-SURROGATE = "\ud800-\udfff"  # cannot be encoded: one of them would make the whole display message fail
+SURROGATE = "\ud800-\udfff"  # cannot be encoded: a single half would make the whole display message fail
 
 NOT_PLAIN = re.compile(f"[{CONTROL}{HIDING}{SURROGATE}]")
-# Only complete sequences: an unfinished one would otherwise swallow the text behind it.
+# Matches only complete sequences. If it matched an unfinished sequence, the text after the sequence would be removed, too.
 _ANSI = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"  # CSI: colours, cursor
     "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, …: titles
@@ -29,9 +31,11 @@ _ANSI = re.compile(
 )
 _LONE_HALF = re.compile("(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])")
 _MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
-"""Sequences that move the cursor (backspace, ANSI) or erase text: they are removed, not carried out."""
+"""Sequences that move the cursor (backspace, ANSI) or erase text. The sequences are removed and have no effect."""
 WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
-"""A tool's name that providers take: OpenAI, Anthropic, Bedrock, and Gemini, which wants a letter or an underscore first."""
+"""A tool's name that OpenAI, Anthropic, Bedrock and Gemini accept. Gemini requires a letter or an underscore as the first
+character.
+"""
 
 
 def remove_ansi(text: str) -> str:
@@ -40,7 +44,7 @@ def remove_ansi(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Remove terminal sequences, control, bidi and zero-width characters: text for terminals, diffs and files."""
+    """Remove terminal sequences, and control, bidi and zero-width characters. The result is for terminals, diffs and files."""
     return NOT_PLAIN.sub(
         lambda m: "\ufffd" if "\ud800" <= m.group() <= "\udfff" else "",
         remove_ansi(text.replace("\r\n", "\n")),
@@ -48,23 +52,23 @@ def plain(text: str) -> str:
 
 
 def join_surrogates(text: str) -> str:
-    """Return `text` with each pair of surrogate halves joined to its character. A half that is alone becomes "�".
+    """Return `text` with the two halves of each surrogate pair joined into one character. A single half becomes "�".
 
-    A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
-    cannot be encoded: it would break the notebook's messages and every later request.
+    A provider may send an emoji as two JSON escapes, one for each half, and send the halves in two deltas. A text with a half
+    cannot be encoded, so a half would break the notebook's messages and every later request.
     """
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        # The codecs' own replacing takes four times as long for a text of halves.
+        # If a text has many halves, the error handlers of Python's codecs take four times as long as this line.
         return _LONE_HALF.sub("\ufffd", text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     return text
 
 
 def join_surrogates_in(value: Any) -> Any:
-    """Return a copy of JSON data, with `join_surrogates` applied to all its texts and names."""
+    """Return a copy of JSON data. `join_surrogates` is applied to all texts and names in the copy."""
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, dict):
@@ -73,7 +77,9 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """Return (text, half): `half` is half of a surrogate pair at the end; its second half comes in the next delta."""
+    """If `text` ends with the first half of a surrogate pair, return (the text without this half, this half). The second half
+    comes in the next delta. Else return (the text, "").
+    """
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half
 
@@ -81,7 +87,8 @@ def cut_half(text: str) -> tuple[str, str]:
 def settle_lines(text: str) -> str:
     r"""Keep only the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`.
 
-    Nested progress bars move the cursor up; they leave a line for each state. Colours stay as they are.
+    Nested progress bars move the cursor up. This function ignores such moves, so each state of a nested bar stays as a line.
+    Colours stay as they are.
     """
     if "\x1b" in text or "\b" in text:
         text = _MOVES.sub("", text)
@@ -92,7 +99,9 @@ def settle_lines(text: str) -> str:
 
 
 def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
-    """Make a name that providers take: `größe` -> `grosse`. A name that is too long, empty or in `taken` gets a hash."""
+    """Return a name that providers accept: `größe` gives `grosse`. A hash is added to a name that is too long, empty or in
+    `taken`.
+    """
     if name not in taken and WIRE_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))

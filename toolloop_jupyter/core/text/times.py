@@ -1,4 +1,6 @@
-"""Durations and times of day in the transcript of a run. Without them, the same run gives the same file each time."""
+"""Writes durations and times of day for the transcript of a run. Times can be left out: then the same run gives the same file
+each time.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def are_times_kept() -> bool:
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """Write a duration: "0.31 s" below ten seconds, else "0:21" or "1:02:03". `whole` gives "5 s", for a clock that runs."""
+    """Return a duration as text: "0.31 s" below ten seconds, else "0:21" or "1:02:03". If `whole` is True, "5 s" is written
+    instead of "5.00 s", for a running clock.
+    """
     if seconds < 10:
         return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
     minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
@@ -34,10 +38,10 @@ def duration(seconds: float, *, whole: bool = False) -> str:
 
 
 def tell_duration(seconds: float) -> str:
-    """Write how long something took, for a transcript; "" if times are left out."""
+    """Return a duration as text for a transcript; "" if transcripts have no times."""
     return duration(seconds) if are_times_kept() else ""
 
 
 def tell_clock(at: float) -> str:
-    """Write the local time of day at `at` (seconds since the epoch), for a transcript; "" if times are left out."""
+    """Return the local time of day at `at` (seconds since the epoch) for a transcript; "" if transcripts have no times."""
     return time.strftime("%H:%M:%S", time.localtime(at)) if are_times_kept() else ""

@@ -1,12 +1,18 @@
-"""Turn the arguments that a model sent into the typed values that the function gets, or into one message with all faults.
+"""Turns the arguments that a model sent into the typed values that the function gets. If the arguments have faults, makes one
+message for the model that names all of them.
 
-This takes two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the
-signature. The time for each step is in proportion to the size of the arguments, and `core/text` has a bound for that size.
+There are two steps: `parse_arguments` reads the text as a JSON object, and `Arguments.read` validates this object against the
+function's signature. The time of each step is in proportion to the size of the arguments. `core/text` limits this size.
 
-A fault is corrected only if the arguments can have no other meaning: an empty text for no arguments, JSON sent as a JSON
-string (inside the arguments only where the declared type takes no text), "500" for an int, "false" for a bool, "null" where
-null is allowed. Any other fault is told to the model. So is a number for a text parameter, since its spelling (020, 1.50) is
-lost.
+A fault is corrected only if the arguments can have just one meaning. These faults are corrected:
+
+- an empty text, which means that there are no arguments;
+- the whole object inside a JSON string;
+- a list or an object inside a JSON string, if the parameter's type does not accept text;
+- the text "500" for an int, the text "false" for a bool, the text "null" if null is allowed.
+
+For any other fault, the model gets an error. A number for a text parameter is not corrected: when the number is parsed, its
+spelling (020, 1.50) is lost.
 """
 
 from __future__ import annotations
@@ -48,70 +54,72 @@ _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send le
 
 
 class Argument(NamedTuple):
-    """One argument of one tool call: its value, and the JSON that a person sees of this value."""
+    """One argument of one tool call: its value, and the JSON that is shown to a person."""
 
     parameter: Parameter
     value: object
     passed: bool
     """True if the function is called with this value. If False, the function's own default applies."""
     sent: object
-    """The JSON that the model sent for it, or MISSING."""
+    """The JSON that the model sent for this argument; MISSING if the model sent none."""
     shown: object
-    """The JSON to show and to keep; MISSING for a default without a JSON form, which can be neither shown nor edited."""
+    """The JSON that is shown and stored. MISSING for a default that cannot be written as JSON: this default can be neither shown
+    nor edited.
+    """
 
     @property
     def has_changed(self) -> bool:
-        """True if the value has changed since it was shown: a validator may return an object that other code can change."""
+        """True if the value has changed since it was shown. A validator may return an object that other code changes later."""
         if self.shown is MISSING or is_plain(self.value):
             return False
         return not is_same_json(preview(self.value, self.sent), self.shown)
 
 
 ArgumentsByKey: TypeAlias = Mapping[str, Argument]
-"""The arguments of a tool call, by their names in the schema."""
+"""The arguments of a tool call: name in the schema -> argument."""
 
 
 def list_shown(arguments: ArgumentsByKey) -> JsonObject:
-    """Return the arguments of a call that a person sees: JSON by the schema's names, with the defaults that apply."""
+    """Return the arguments that a person sees: name in the schema -> JSON. Defaults are included if the call uses them."""
     return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
 class ArgumentReader(Protocol):
-    """Reads the arguments of one tool's calls, by a function's signature or by a given schema."""
+    """Reads the arguments of one tool's calls, according to a function's signature or a given schema."""
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Validate the arguments that the model sent. Raises InvalidArguments."""
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Validate a person's edit of `arguments`; returns `arguments` itself if nothing was changed. Raises InvalidArguments."""
+        """Validate a person's edit of `arguments`. Return `arguments` itself if nothing was changed. Raises InvalidArguments."""
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return the arguments as the function takes them: (the positional ones, the ones by name)."""
+        """Return (the positional arguments, the keyword arguments) with which the function is called."""
 
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """Reads the arguments of a tool that takes JSON instead of typed values. All arguments are one mapping."""
+    """Reads the arguments of a tool that takes JSON instead of typed values. The tool gets all arguments as one mapping."""
 
     tool: str
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """Check the arguments that the model sent, as JSON. Raises InvalidArguments."""
+        """Return the model's arguments as JSON data. Raises InvalidArguments."""
         given = self.check(parse_arguments(raw, self.tool))
         return {key: self._make(key, value) for key, value in given.items()}
 
     def check(self, given: JsonObject) -> JsonObject:
-        """Return the accepted arguments: here, all. A subclass may raise InvalidArguments."""
+        """Return the arguments that the tool accepts. In this class, all are accepted. A subclass may raise InvalidArguments."""
         return given
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Check a person's edit of `arguments`; returns `arguments` itself if nothing was changed. Raises InvalidArguments."""
+        """Check a person's edit of `arguments`. Return `arguments` itself if nothing was changed. Raises InvalidArguments."""
         if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
             return arguments
         return self.read(dict(edited))
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """Return all arguments as one positional mapping, since a name may be any text."""
+        """Return all arguments as one positional mapping. A name may be any text, so the arguments are not passed by name."""
         return ({key: one.value for key, one in arguments.items()},), {}
 
     def _make(self, key: str, value: object) -> Argument:
@@ -121,12 +129,12 @@ class JsonArguments:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Reads the arguments of one tool's calls, by the function's signature."""
+    """Reads the arguments of one tool's calls, according to the function's signature."""
 
     tool: str
     parameters: Sequence[Parameter]
     adapter: TypeAdapter[JsonObject]
-    """Takes JSON by the schema's names; gives typed values by the function's own names."""
+    """Validates JSON with the names of the schema. Returns typed values with the names of the function's parameters."""
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Return typed values for `raw`, the arguments as the model sent them: text, None or a mapping.
@@ -136,10 +144,10 @@ class Arguments:
         return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Return the arguments after a person's edit. Unedited arguments keep their values; the others are validated again.
+        """Return the arguments after a person's edit. Unedited arguments keep their values. Edited arguments are validated again.
 
-        Returns `arguments` itself if nothing was changed. Raises InvalidArguments, also if the effect of the edit would be
-        another one than the edit shows.
+        Return `arguments` itself if nothing was changed. Raises InvalidArguments if an argument is not valid, or if the edit
+        would have an effect that the person does not see.
         """
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
@@ -151,7 +159,7 @@ class Arguments:
         for key, value in given.items():
             if key not in untouched and holds_note(value):
                 raise self._not_run(
-                    f"{shorten_json(value)}: a hidden value is kept only in an argument that you do not change; type it again"
+                    f"{shorten_json(value)}: the hidden value is lost, since you changed this argument; type the hidden value again"
                 )
         sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
         made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)
@@ -162,7 +170,7 @@ class Arguments:
         return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return the arguments as the function takes them: (the positional ones, the ones by name)."""
+        """Return (the positional arguments, the keyword arguments) with which the function is called."""
         args: list[object] = []
         kwargs: dict[str, object] = {}
         for one in arguments.values():
@@ -176,7 +184,9 @@ class Arguments:
         return InvalidArguments(f"{problem}; {self.tool} was not run")
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
-        """Make the arguments of a call from JSON by the schema's names or by the names that the person wrote (`own_key`)."""
+        """Make the arguments of a call from JSON. A name in the JSON is the schema's name of a parameter, or the name that the
+        person wrote for it (`own_key`). Arguments in `untouched` keep their values.
+        """
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
@@ -194,7 +204,9 @@ class Arguments:
         return made
 
     def _validate(self, given: JsonObject) -> JsonObject:
-        """Return the values by the function's own names. JSON texts in `given` may be decoded, in place (`_decode_texts`)."""
+        """Return the typed values: name of the function's parameter -> value. `given` may be changed: `_decode_texts` decodes
+        JSON texts in it.
+        """
         values = self._check(given)
         if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
             values = self._check(given)
@@ -205,26 +217,27 @@ class Arguments:
         raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
-        # As JSON: so a strict model takes a date's text, and an array for a tuple.
+        # Validate JSON, not Python values. Then a strict model accepts a text for a date, and an array for a tuple.
         values = attempt_call(self.adapter.validate_json, to_json(given))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
-            # Raised by a validator of the person's own types.
+            # A validator in one of the person's types has raised this error.
             told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
             raise InvalidArguments(told) from values.error
         return values
 
 
 def _take_default(parameter: Parameter) -> Argument:
-    """Return the default of a parameter for one call. It is a copy if the call could change it for later calls."""
+    """Return the default of a parameter for one call. If the call could change the default for later calls, copy the default."""
     value, passed = parameter.default, False
     if is_plain(value):
         return Argument(parameter, value, passed, MISSING, value)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     else:
-        copied = attempt_call(_copy_default, value)  # copying fails for a lock, a file, a connection in it
+        # Copying fails if the default has a lock, a file or a connection inside.
+        copied = attempt_call(_copy_default, value)
         if not isinstance(copied, Raised) and copied is not value:
             value, passed = copied, True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
@@ -232,7 +245,7 @@ def _take_default(parameter: Parameter) -> Argument:
 
 
 def _copy_default(value: object) -> object:
-    """Return a copy of a default that a call could change; any other value itself."""
+    """Return a copy of a default that a call could change. Return any other default itself."""
     changes = isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(
         value, "__dataclass_fields__"
     )
@@ -240,7 +253,9 @@ def _copy_default(value: object) -> object:
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
-    """Decode, in place, each JSON text that stands where a list or an object must be. Return whether there was one."""
+    """Decode each JSON text in `given` that should be a list or an object. The decoded value replaces the text. Return True if
+    a text was replaced.
+    """
     changed, count = False, itertools.count()
     tried: set[tuple[int, int | str]] = set()
     for problem in problems:
@@ -254,7 +269,7 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
         for holder, key in find_steps(given, problem["loc"])[-1:]:
             if holder[key] != text or (id(holder), key) in tried:
                 continue
-            tried.add((id(holder), key))  # only once: each member of a union may have refused it
+            tried.add((id(holder), key))  # only once: each member of a union may report the same text
             with contextlib.suppress(InvalidArguments):
                 holder[key] = parse_part(text, count)
                 changed = True
@@ -265,33 +280,35 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
 
 
 class SentArguments:
-    """The arguments of a call as the model sent them. They are parsed once; `parse_arguments` gives copies."""
+    """The arguments of a call as the model sent them. They are parsed only once. `parse_arguments` returns copies of them."""
 
     def __init__(self, raw: object) -> None:
         self.raw = raw
         self.parsed: JsonObject = {}
-        """The JSON object, never to be changed; {} if the model sent none."""
+        """The JSON object; {} if the model sent none. Do not change this object."""
         self.problem = ""
-        """Why `raw` is no JSON object; "" if it is one."""
+        """Why `raw` is not a JSON object; "" if `raw` is a JSON object."""
         self.is_strict = False
-        """True if `raw` is a JSON object as text that every JSON parser accepts."""
+        """True if `raw` is a text, and every JSON parser reads this text as an object."""
         try:
             self.parsed, self.is_strict = _decode(raw)
         except InvalidArguments as error:
             self.problem = str(error)
 
     def stored(self) -> object:
-        """Return the arguments for the conversation: `raw` if it is strict, else the JSON of what was read from it."""
+        """Return the arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
         return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:
-    """Return the JSON object that a model sent as the arguments of a call. It is a copy that nobody shares.
+    """Return the JSON object that a model sent as the arguments of a call. The caller may change the returned object.
 
-    None, blank text, `null` and `""` mean no arguments, {}. An object inside a JSON string is taken out of the string.
-    Raises InvalidArguments for repeated names, text after the object, NaN, numbers too large and broken Unicode, since they
-    have two meanings or none, and for too many characters or values. A SentArguments is copied, not parsed again. With
-    `tool`, the error says that the tool of this name was not run.
+    None, a blank text, `null` and `""` mean that there are no arguments: they give {}. If the object is inside a JSON string, the
+    string is decoded. If `raw` is a SentArguments, its object is copied and the text is not parsed again.
+
+    Raises InvalidArguments if the text has two meanings or none: repeated names, text after the object, NaN, a number that is too
+    large, broken Unicode. Raises it also for too many characters, values or levels. If `tool` is given, the error says that the
+    tool of this name was not run.
     """
     sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
     if sent.problem:
@@ -301,15 +318,15 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
 
 
 def parse_part(text: str, count: Iterator[int]) -> object:
-    """Read a JSON text inside the arguments by the rules of `parse_arguments`. `count` counts the values of all such texts.
+    """Read a JSON text inside the arguments. The rules are those of `parse_arguments`.
 
-    Raises InvalidArguments.
+    `count` counts the values of all texts that are read with the same `count`. Raises InvalidArguments.
     """
     return _copy(_load(text)[0], (), count)
 
 
 def _decode(raw: object) -> tuple[JsonObject, bool]:
-    """Return (the object that was sent, whether `raw` is its strict JSON, which every JSON parser accepts)."""
+    """Return (the object that was sent, True if `raw` is this object as strict JSON). Every JSON parser accepts strict JSON."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
@@ -339,10 +356,11 @@ _BEFORE_VALUES = ",[{"
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """Return (the value of a JSON text, whether the text is strict JSON). A raw line break in a string is accepted, since
-    many models send one.
+    """Return (the value of a JSON text, True if the text is strict JSON). Many models send a raw line break in a string. This is
+    accepted, but it is not strict JSON.
     """
-    # There are more values than commas, and than brackets, outside of strings. So too many are noticed before they are made.
+    # Outside of strings, a text has at least as many values as commas or opening brackets. So a text with too many values is
+    # refused before its values are made.
     if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
@@ -385,7 +403,7 @@ _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
 def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> object:
-    """Check JSON data and return a copy, which no other code can change later. `count` counts the values."""
+    """Check JSON data and return a copy, so that no other code can change the data later. `count` counts the values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:
@@ -418,5 +436,5 @@ def _check_text(text: str, path: tuple[int | str, ...]) -> None:
     except UnicodeEncodeError:
         sent = shorten_json(text)
         raise InvalidArguments(
-            f"{write_path(path)}: half of a surrogate pair is no character, got {sent}"
+            f"{write_path(path)}: half of a surrogate pair is not a character, got {sent}"
         ) from None

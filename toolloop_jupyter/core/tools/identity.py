@@ -1,17 +1,15 @@
-"""The version of a function at one moment, and its source. Later, the version shows whether the function is still the same
-that a person saw and allowed.
+"""The version of a function, and the source of a function. A version lists the parts that a function has at one moment.
 
-A version lists the parts of a function:
+Two versions are compared to find out if a function is still the function that a person saw and allowed. The parts are:
 
 - the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
-- of each layer: the code, the defaults, a partial's arguments and the values in its closure. For functions among these, the
-  same parts are listed; for plain values, lists, dicts, sets and tuples, all that they contain;
-- of an object that is called, or whose method is called: its identity, and the functions in its attributes.
+- for each layer: its code, its defaults, the arguments of a partial, and the values in its closure. If one of these is a
+  function, the parts of that function are listed, too. If one is a list, a dict, a set or a tuple, its items are listed, too;
+- for an object that is called, or whose method is called: the object's identity, and the functions in its attributes.
 
-A version is *fixed* if none of these parts can change unnoticed. But of a DataFrame, a model or a connection in a closure, a
-default or a partial, the version has only the identity. The content can change unnoticed, and so an approval holds for one
-call only. What a function looks up while it runs (globals, modules, attributes of classes and objects) is not part of its
-version.
+A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection in a closure, a default or a partial
+is listed only with its identity. Its content can change unnoticed, so the version is not fixed, and an approval holds only for one
+call. Globals, modules and attributes that a function looks up while it runs are not part of its version.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ from ..execution import Raised, attempt_call
 from .signature import Function, list_layers
 
 MOST = 1_000
-"""The most parts of a version that are compared. A version with more parts is not fixed."""
+"""The most parts that a version lists. If a function has more parts, its version is not fixed."""
 _UNSEEN = object()
-"""Stands in the list of parts behind each part that can change without a new identity."""
+"""A mark in the list of parts. The part before this mark can change and still have the same identity."""
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
@@ -58,13 +56,13 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 @dataclass(frozen=True)
 class Version:
-    """The parts of a function. They are compared by identity, and plain values by value."""
+    """The parts of a function at one moment. Plain values are compared by value. Other parts are compared by identity."""
 
     parts: tuple[object, ...]
 
     @classmethod
     def of(cls, function: Function) -> Version:
-        """Return the function's present version. Never raises: if the parts cannot be read, the version equals no other."""
+        """Return the function's present version. Never raises. If the parts cannot be read, the version differs from all others."""
         parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
         return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 
@@ -74,7 +72,7 @@ class Version:
         return len(self.parts) < MOST and not any(part is _UNSEEN for part in self.parts)
 
     def is_still(self, now: Version) -> bool:
-        """Return whether `now`, a later version of the function, has the same parts as this one."""
+        """Return True if `now` has the same parts as this version. `now` is a later version of the function."""
         return len(self.parts) == len(now.parts) and all(
             one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
             for one, other in zip(self.parts, now.parts, strict=True)
@@ -82,7 +80,7 @@ class Version:
 
 
 def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
-    """Yield the parts of a function. `seen` has the ids of the objects whose parts are listed already."""
+    """Yield the parts of a function. `seen` has the ids of the objects whose parts were yielded already."""
     for layer in list_layers(function):
         if inspect.ismethod(layer):  # each access makes a new object
             yield from _list_object(layer.__self__, seen)
@@ -141,12 +139,12 @@ def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
 
 
 def read_source(function: Function) -> str:
-    """Return the source of a function and of the functions inside it, from the outside in; "" if there is none.
+    """Return the source of a function and of the functions inside it, from the outside in; "" if there is no source.
 
-    The text that Python finds may not be the code that runs: a module's file may have been edited after the import. Then a
-    comment that says so takes the place of the source.
+    The text that Python finds may differ from the code that runs, for example if a module's file was edited after the import.
+    Then a comment that says so is returned instead of this source.
     """
-    # A partial, a method or a callable object has no code of its own: it leads to the next layer.
+    # A partial, a method or a callable object has no code. The code is in the next layer.
     layers = [
         layer
         for layer in list_layers(function)
@@ -168,11 +166,11 @@ def _get_code_name(code: object) -> str:
 
 
 def _read_layer(code: object) -> str:
-    """Return the source of a layer's code; "" if there is none."""
+    """Return the source of a layer's code; "" if there is no source."""
     if not isinstance(code, types.CodeType):
         return ""
-    # `inspect` gets the code object: for the function, it would give the source of the wrapped function. It may raise any
-    # error if the file has changed.
+    # `getsource` gets the code object. If it got the function, it would return the source of the wrapped function. If the file
+    # has changed, `getsource` may raise any error.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
@@ -196,6 +194,6 @@ def _compile_all(text: str, filename: str, futures: int) -> frozenset[types.Code
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python showed them when the code was compiled to be run
         codes = [compile(text, filename, "exec", flags, dont_inherit=True)]
-    for code in codes:  # the list grows meanwhile
+    for code in codes:  # the next line appends to the list
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return frozenset(codes)

@@ -1,4 +1,7 @@
-"""Turn pydantic's errors into one message for the model: which argument is wrong, what is expected, what was sent."""
+"""Makes one message for the model from pydantic's errors.
+
+The message says which arguments are wrong, what is expected and what was sent.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ class InvalidArguments(ValueError):
 
 
 JsonContainer: TypeAlias = Any
-"""A list or a dict of JSON data, whose parts are read or replaced by index or key."""
+"""A list or a dict in JSON data. Its items are read or replaced by index or by key."""
 _SHOWN = 80  # the most characters of an input that are repeated to the model
 _MOST = 10  # the most problems in one message
 _MOST_TEXTS = 50  # the most texts for one place; each member of a union may add one
 _LINE = 500  # the most characters for one problem: an invented name or a list of choices may be of any length
 _KEY_MARK = "[key]"
-"""Pydantic's own mark at the end of a location: the error is in a key of a dict."""
+"""Pydantic puts this mark at the end of an error's location if the error is in a key of a dict."""
 
 _DATE, _MOMENT = (
     "a string with a date such as 2026-01-31",
@@ -54,11 +57,13 @@ _EXPECTED = {
     }.items()
     for kind in kinds.split()
 }
-"""Pydantic's type of error -> what is expected."""
+"""Type of a pydantic error -> the value that is expected."""
 WANTS_CONTAINER = frozenset(
     kind for kind, expected in _EXPECTED.items() if expected in ("an array", "an object")
 )
-"""Pydantic's types of error if a text stands where a list or an object must be. No annotation that takes text gives them."""
+"""Types of the pydantic errors for a value that must be a list or an object. Pydantic raises none of these errors for a text if
+the parameter's type accepts text.
+"""
 _MISSING = (
     "missing",
     "missing_argument",
@@ -73,7 +78,7 @@ def explain_problems(
 ) -> str:
     """Return the message for the model, with a line for each wrong argument.
 
-    `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
+    `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' names in the schema.
     """
     by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for problem in problems:
@@ -94,7 +99,9 @@ def explain_problems(
 
 
 def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
-    """Return each (container, key) on the way to a pydantic location. Its parts for members of a union are skipped."""
+    """Return each (container, key) on the path to a pydantic location. Parts of the location that name a member of a union are
+    skipped.
+    """
     steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
         is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
@@ -105,7 +112,7 @@ def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tupl
 
 
 def write_path(keys: Sequence[int | str]) -> str:
-    """Write keys as a path such as `items[0].name`; "arguments" if there are none."""
+    """Return keys as a path such as `items[0].name`; "arguments" if there are no keys."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LINE]}" for key in keys)
     return text.removeprefix(".") or "arguments"
 
@@ -113,7 +120,7 @@ def write_path(keys: Sequence[int | str]) -> str:
 def _explain_place(
     problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
 ) -> str:
-    """Say what is expected at one place (for a union, what each member expects), and what was sent."""
+    """Return a text that says what is expected at one place, and what was sent. For a union, the text says what each member expects."""
     texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
     if all(text.startswith("expected ") for text in texts):
         told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
@@ -150,7 +157,7 @@ def name_json_kind(value: object) -> str:
 
 
 def shorten_json(value: object) -> str:
-    """Write the value as JSON, cut to `_SHOWN` characters."""
+    """Return the value as JSON, shortened to at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
     written = attempt_call(_write_beginning, value)
@@ -163,7 +170,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)
 
 
 def _write_beginning(value: object) -> str:
-    """The beginning of the value's JSON. Only the part that is shown is made."""
+    """Return the beginning of the value's JSON. The rest of the JSON is not made."""
     text = ""
     for part in _ENCODER.iterencode(value):
         text += part

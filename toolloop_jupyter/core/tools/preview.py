@@ -1,15 +1,18 @@
-"""Show a validated value as complete JSON, and check a person's edit of it. So the function gets what the person saw.
+"""Shows a validated value as complete JSON, and checks a person's edit of this JSON. So the function gets the value that the
+person saw.
 
-The code of a class may show a value incompletely: it may leave fields out (`Field(exclude=True)`), shorten a value in a
-serialiser, or say something else in its `__repr__`. An iterator is used up when it is read. So no code of a class is called:
+The code of a class may show a value incompletely: it may leave out fields (`Field(exclude=True)`), shorten a value in a
+serialiser, or show something else in its `__repr__`. Reading an iterator uses it up. So no code of the value's class is called:
 
-- plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown by its content, which is complete;
-- a model or a dataclass is shown field by field, under the names that a model sends, together with everything that was sent
-  for it and is no field (an `InitVar`, data that only a validator reads);
-- an object of any other class, or one that a validator has made of something else, is shown as the JSON that was sent for it;
-- a secret is shown as "hidden", with its length, so that a person knows that something is there.
+- plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown with its complete content;
+- a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object but
+  is not a field is shown, too: an `InitVar`, or data that only a validator reads;
+- an object of any other class is shown as the JSON that was sent for it;
+- an object with fields that was sent in another form (as a text, for example) is shown as this sent JSON, too;
+- a secret is shown as "hidden" with its length, so that a person knows that there is a secret.
 
-What a class's own code keeps beside its fields, or takes from elsewhere, is not shown.
+Data that the code of a class stores outside of the fields is not shown. Data that this code reads from elsewhere is not shown,
+either.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""Stands for the unknown JSON of a part of a value: a validator has made something else of the whole value."""
+"""Stands for the JSON of a part of a value if this JSON is not known. This happens if a validator has changed the whole value."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
@@ -46,31 +49,31 @@ _NOTE = re.compile(r"hidden, [\d,]+ characters?")
 
 
 class _Unclear(Exception):
-    """Too little is known of a value to show it. The JSON that was sent for it, or for its container, is shown instead."""
+    """A value cannot be shown completely. The JSON that was sent for the value, or for its container, is shown instead."""
 
 
 def preview(value: object, sent: object = MISSING) -> object:
-    """Return a value as JSON to show and to keep, made from its content and from `sent`, the JSON that was sent for it.
+    """Return a value as the JSON that is shown and stored. `sent` is the JSON that was sent for the value.
 
-    Never raises. Runs no code of the value's class, except for a default, for which nothing was sent.
+    Never raises. Code of the value's class runs only if nothing was sent: then the value is a default.
     """
     if type(value) in _PLAIN:
         return value
     shown = attempt_call(_look, value, sent)
     if not isinstance(shown, Raised):
         return shown
-    return snapshot(value) if sent is MISSING else sent  # it contains itself
+    return snapshot(value) if sent is MISSING else sent  # the value contains itself
 
 
 def is_plain(value: object) -> bool:
-    """Return whether the value is of a plain type, so that it cannot change."""
+    """Return True if the value has a plain type. A value of a plain type cannot change."""
     return type(value) in _PLAIN
 
 
 def snapshot(value: object) -> object:
-    """Return a value as the JSON data that its class serialises to, or as its `repr`. Never raises."""
+    """Return a value as JSON data, made by its class's serialiser or from its `repr`. Never raises."""
     if hasattr(type(value), "__next__"):
-        return f"<{type(value).__name__}>"  # it would be used up
+        return f"<{type(value).__name__}>"  # reading an iterator would use it up
     made = attempt_call(_make_json, value)
     return f"<{type(value).__name__}>" if isinstance(made, Raised) else make_strict_json(made)
 
@@ -80,7 +83,7 @@ def _make_json(value: object) -> Any:
 
 
 def _make_other_json(value: object) -> object:
-    """JSON for values that pydantic before 2.14 does not serialise."""
+    """Return JSON data for a value that pydantic cannot serialise. Pydantic before 2.14 cannot serialise deques and IP addresses."""
     if isinstance(value, collections.deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
@@ -104,7 +107,7 @@ def _look_inside(value: object, kind: type, sent: object) -> object:
         return f"hidden, {size:,} character{'' if size == 1 else 's'}"
     is_iterator = hasattr(kind, "__next__")
     if not is_iterator and (kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES):
-        return make_strict_json(_make_json(value))  # shows all of such a value
+        return make_strict_json(_make_json(value))  # this JSON shows the whole value
     if kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         return _look_at_items([*value], sent, ordered=kind not in _SETS)  # type: ignore[misc]
     if kind in _DICTS:
@@ -139,9 +142,9 @@ def _look_at_entries(value: Mapping[object, object], sent: object) -> object:
 
 
 def _look_at_fields(value: object, sent: object) -> object:
-    """Show an object with fields: the fields by the names that a model sends, and all else that was sent."""
+    """Return the JSON of an object with fields: its fields with the names in the sent JSON, and all other data that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
-        raise _Unclear  # made from a text or a list: its fields may not show all that it keeps
+        raise _Unclear  # made from a text or a list: the fields may not show all data of the object
     given: JsonObject = {} if sent is MISSING else sent
     shown = dict(given)
     for name, info in _list_fields(value):
@@ -164,7 +167,7 @@ def _list_fields(value: object) -> Iterator[tuple[str, object]]:
 
 
 def holds_note(value: object) -> bool:
-    """Return whether JSON data contains, at any depth, the note that is shown instead of a secret."""
+    """Return True if JSON data contains, at any depth, the note that is shown instead of a secret."""
     if isinstance(value, str):
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -172,20 +175,20 @@ def holds_note(value: object) -> bool:
 
 
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
-    """Raise InvalidArguments if an edit would have an effect that the person does not see in it.
+    """Raise InvalidArguments if an edit would have an effect that the person does not see in the edit.
 
-    `shown` is what the person saw, `edited` is the edit, `made` is the edit after validation. An unedited part must be as it
-    was shown. An edited part may be read as another value (`"2"` as 2). But an edited field of an object must not keep its
-    old value: then the object does not read the field by this name.
+    `shown` is the JSON that the person saw, `edited` is the person's edit, `made` is the JSON after validation. A part that was
+    not edited must be the same in `made` as in `shown`. In an edited part, validation may convert a value (`"2"` to 2). But an
+    edited field of an object must not have its old value in `made`: then the object ignores the edit.
     """
     if shown is MISSING:
         return  # the person has added it
     problem = ""
     if is_same_json(edited, shown):
         if made is MISSING or not is_same_json(made, shown):
-            now = "be missing from the call" if made is MISSING else f"become {shorten_json(made)}"
+            now = "disappear from the call" if made is MISSING else shorten_json(made)
             problem = (
-                f"you did not edit it (it shows {shorten_json(shown)}), but with your other edits it would {now}; "
+                f"you did not edit this part (it shows {shorten_json(shown)}), but your other edits would make it {now}; "
                 "edit this part, too"
             )
     elif isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
@@ -197,7 +200,7 @@ def check_edit(made: object, edited: object, shown: object, path: tuple[int | st
                 check_edit(made[index], edited[index], shown[index], (*path, index))
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
-            return  # another secret of the same length
-        problem = f"{shorten_json(edited)} would change nothing, it stays {shorten_json(shown)}"
+            return  # the person has typed another secret of the same length
+        problem = f"{shorten_json(edited)} would have no effect, the value would stay {shorten_json(shown)}"
     if problem:
         raise InvalidArguments(f"{write_path(path)}: {problem}")

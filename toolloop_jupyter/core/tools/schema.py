@@ -1,8 +1,8 @@
-"""Make, from parameters, a pydantic validator for a whole call, and the JSON schema that the model gets.
+"""Makes a pydantic validator for the arguments of a whole call, and the JSON schema that the model gets. Both are made from the
+parameters of a function.
 
-Pydantic validates calls of a stand-in function, never of the tool. This function has keyword-only parameters only. They can
-have any name (`model_config`, `schema`, `self`, `_x`) and can stand for any mix of positional-only and keyword-only
-parameters, and pydantic reports all bad arguments at once.
+Pydantic gets a stand-in function, never the tool. All parameters of the stand-in are keyword-only, even if those of the tool are
+not. So a parameter can have any name (`model_config`, `schema`, `self`, `_x`), and pydantic reports all wrong arguments at once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .signature import Parameter, show_annotation
 
 JsonSchema: TypeAlias = dict[str, Any]
 JsonNode: TypeAlias = Mapping[str, Any]
-"""A schema that is only read."""
+"""A schema that is only read and not changed."""
 Validator: TypeAlias = TypeAdapter[Any]
 
 _SAY_IT_ALL = (TypeError, ValueError, NameError, AttributeError, RecursionError)
-"""Errors whose text needs no name before it."""
+"""Errors whose message is clear without the name of the error's class."""
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _OF_A_TYPE = {"items": "array", "properties": "object"}
-"""Keyword -> the type of a schema that has this keyword and names no type."""
+"""Keyword -> type. A schema with this keyword gets this type if the schema does not name a type."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 _ANY_OBJECT, _ANY_ARRAY = {"type": "object", "additionalProperties": True}, {"type": "array", "items": {}}
@@ -48,7 +48,9 @@ _ANY_VALUE: JsonSchema = {
         {"type": "null"},
     ]
 }
-"""Any JSON value, written out: for Gemini, LiteLLM 1.110 turns an empty schema into one for an object."""
+"""A schema that allows any JSON value and lists all types. An empty schema would mean the same, but for Gemini, LiteLLM 1.110
+turns an empty schema into the schema of an object.
+"""
 
 
 class _Generator(GenerateJsonSchema):
@@ -56,7 +58,7 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def enum_schema(self, schema: EnumSchema) -> JsonSchema:
-        """Refuse an Enum without members, at any depth: no value satisfies it."""
+        """Raise TypeError for an Enum without members, at any depth of the schema, since no value is valid for this Enum."""
         made: JsonSchema = super().enum_schema(schema)
         if made.get("enum") == []:
             name = made.get("title", "an Enum")
@@ -64,22 +66,22 @@ class _Generator(GenerateJsonSchema):
         return made
 
     def union_schema(self, schema: UnionSchema) -> JsonSchema:
-        """Refuse a union whose members all have no JSON form."""
+        """Raise TypeError for a union if none of its members can be written as JSON."""
         made: JsonSchema = super().union_schema(schema)
         if made.get("anyOf") == []:
             raise TypeError("no value that JSON has satisfies it")
         return made
 
     def is_subclass_schema(self, schema: IsSubclassSchema) -> JsonSchema:
-        """Refuse `type[...]`: pydantic describes it as any value, but accepts no JSON value for it."""
+        """Raise an error for `type[...]`. Pydantic would describe it as any JSON value, but accepts no JSON value for it."""
         return self.handle_invalid_for_json_schema(schema, "a class")
 
 
 def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     """Return (the validator of a call's arguments, their JSON schema).
 
-    The validator takes a dict by the schema's names and returns one by the function's own names. Raises
-    ToolDefinitionError, which names each parameter whose annotation has no schema.
+    The validator takes a dict with the names of the schema, and returns a dict with the names of the function's parameters.
+    Raises ToolDefinitionError, which names each parameter whose annotation has no schema.
     """
     made = attempt_call(
         _build, module, parameters
@@ -127,7 +129,7 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """Return the JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
+    """Return the JSON schema of a type. Raises errors of pydantic, and TypeError if no value is valid for the type."""
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
     _check_satisfiable(schema)
     return schema
@@ -137,24 +139,27 @@ _BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
-    """Raise TypeError if the schema has a part that no value fits: a minimum above its maximum, or a model that must have
-    another model of its own class inside.
+    """Raise TypeError if no value is valid for a part of the schema. For example, its minimum is above its maximum, or each object
+    of a class requires another object of the same class inside.
     """
     definitions: dict[str, JsonSchema] = schema.get("$defs", {})
     sure: set[str] = set()  # the definitions that a finite value fits
     while more := {name for name in definitions.keys() - sure if _is_satisfiable(definitions[name], sure)}:
         sure |= more
     if endless := sorted(definitions.keys() - sure):
-        raise TypeError(f"no value can satisfy {endless[0]}: each one needs another one inside it")
+        raise TypeError(
+            f"no value can satisfy {endless[0]}: each {endless[0]} needs another {endless[0]} inside"
+        )
     for node in walk_schema(schema):
         if not _is_satisfiable(node, sure):
             raise TypeError(f"no value can satisfy {json.dumps(node)[:200]}")
 
 
 def _is_satisfiable(node: object, sure: set[str]) -> bool:
-    """Return whether its bounds and necessary parts let a value fit `node`. `sure` are definitions that a value fits.
+    """Return True if a value can be valid for `node`, judged by its bounds and its required parts.
 
-    True where a type's own schema says something that pydantic never writes: a reference to elsewhere, `true`, a bound in words.
+    `sure` has the names of the definitions for which a valid value is known to exist. If `node` has something that pydantic never
+    writes (a reference to another document, `true`, a bound that is not a number), this part is not checked.
     """
     if not isinstance(node, Mapping):
         return node is not False
@@ -178,7 +183,9 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
 
 
 def _has_number(node: JsonNode) -> bool:
-    """Return whether there is a number between the bounds of `node`; for an integer, a whole one that `multipleOf` allows."""
+    """Return True if there is a number between the bounds of `node`. For an integer, there must be a whole number that
+    `multipleOf` allows.
+    """
     low, above = _read_bound(node, "minimum", -math.inf), _read_bound(node, "exclusiveMinimum", -math.inf)
     high, below = _read_bound(node, "maximum", math.inf), _read_bound(node, "exclusiveMaximum", math.inf)
     least, most = max(low, above), min(high, below)
@@ -194,7 +201,7 @@ def _has_number(node: JsonNode) -> bool:
 
 
 def _read_bound(node: JsonNode, key: str, otherwise: float) -> float:
-    """Return the number that `key` has in a schema; `otherwise` if it has none."""
+    """Return the value of `key` in a schema if it is a number; else `otherwise`."""
     value = node.get(key)
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
 
@@ -217,7 +224,7 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
 
 
 def find_default_json(parameter: Parameter) -> object:
-    """Return the parameter's default as JSON; MISSING if it has no default or the default has no JSON form."""
+    """Return the parameter's default as JSON; MISSING if there is no default or if it cannot be written as JSON."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
         default = info.default
@@ -228,7 +235,9 @@ def find_default_json(parameter: Parameter) -> object:
 
 
 def make_strict_json(value: object) -> object:
-    """Return JSON data with names for NaN and infinities. JSON has no such numbers, but a float field reads their names."""
+    """Return JSON data with NaN and infinities replaced by their names, since JSON has no NaN and no infinities. A float field can
+    read these names.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -240,9 +249,9 @@ def make_strict_json(value: object) -> object:
 
 
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
-    """Return a copy of a JSON schema in which each schema is replaced by `change(schema)`, inner ones first.
+    """Return a copy of a JSON schema, with `change` applied to each schema inside it and then to the schema itself.
 
-    A property whose name is a keyword of JSON Schema is not taken for that keyword.
+    A property with the name of a JSON Schema keyword is treated as a property.
     """
     if not isinstance(schema, dict):
         return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too
@@ -258,7 +267,7 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
 
 def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
-    """List all schemas inside a JSON schema, only to be read. The schema itself comes last."""
+    """Return a list of all schemas inside a JSON schema. The schema itself comes last. Do not change these schemas."""
     found: list[JsonSchema] = []
 
     def note(node: JsonSchema) -> JsonSchema:
@@ -270,7 +279,9 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """Return the schema that `$ref` refers to, with the keywords beside `$ref`; `schema` itself without a known `$ref`."""
+    """Return the schema to which `$ref` refers, with the keywords beside `$ref` added. Return `schema` itself if it has no `$ref`
+    or if the `$ref` is not in `definitions`.
+    """
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -278,7 +289,9 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """Bring a server's schema of an object into the form of a function's schema. It still allows the same values."""
+    """Change the schema of an object, which a server has sent, into the form of a function's schema. The new schema allows the
+    same values.
+    """
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     renamed = dict(given)
     if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
@@ -286,7 +299,7 @@ def adapt_schema(schema: JsonSchema) -> JsonSchema:
         renamed = map_schema(renamed, _rename_definitions)
     known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
     used = [str(node["$ref"]) for node in walk_schema(renamed) if "$ref" in node]
-    # If there is a reference of another kind, or in a place that `walk_schema` skips, definitions stay where they are.
+    # Definitions are moved only if all references are of this kind, and none is in a place that `walk_schema` skips.
     is_plain = known.issuperset(used) and len(used) == json.dumps(renamed).count('"$ref"')
     made = map_schema(renamed if is_plain else given, _adapt)
     made.setdefault("properties", {})
@@ -300,19 +313,19 @@ def _rename_definitions(node: JsonSchema) -> JsonSchema:
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
-    """Change one schema of pydantic's, in place, to a form that strict providers take. The schemas inside it are cleaned already."""
-    node.pop("title", None)  # pydantic makes it from the name; it says nothing new
-    if node.get("type") == "object":  # a type with fields that allows more of them says so itself
+    """Change one schema from pydantic, in place, so that strict providers accept it. The schemas inside it were changed before."""
+    node.pop("title", None)  # pydantic makes the title from the name, so the title says nothing new
+    if node.get("type") == "object":  # if a type with fields allows other fields, its schema says so already
         node.setdefault("additionalProperties", "properties" not in node)
     return _adapt(node)
 
 
 def _adapt(node: JsonSchema) -> JsonSchema:
-    """Change one schema, in place, to keywords that all providers know. The schemas inside it are adapted already."""
+    """Change one schema, in place, so that all providers know its keywords. The schemas inside it were changed before."""
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
-        # A tagged union: not every provider knows `discriminator`, and each member has its tag.
+        # A tagged union. Some providers do not know `discriminator`. It is not needed, since each member has its tag.
         node["anyOf"] = node.pop("oneOf")
         node.pop("discriminator", None)
     if "const" in node:
@@ -331,7 +344,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if isinstance(node.get("items"), list):  # the older way to write a tuple
         node["prefixItems"] = node.pop("items")
     if node.get("type") == "array" and "items" not in node:
-        # What each item of a tuple may be, for providers that do not know `prefixItems`.
+        # Some providers do not know `prefixItems`. For these, `items` says what each item of a tuple may be.
         parts = node.get("prefixItems") or [_ANY_VALUE]
         distinct = [part for index, part in enumerate(parts) if part not in parts[:index]]
         node["items"] = copy.deepcopy({"anyOf": distinct} if len(distinct) > 1 else distinct[0])
@@ -346,12 +359,12 @@ def _adapt(node: JsonSchema) -> JsonSchema:
 
 
 def _say_type_of_enum(node: JsonSchema) -> None:
-    """Add the type of the allowed values; for values of several types, one alternative for each type."""
+    """Add the type of an enum's values to the schema. If the values have several types, make one alternative for each type."""
     by_type: dict[str, list[object]] = {}
     for value in node["enum"]:
         by_type.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)
     if "" in by_type:
-        return  # lists or objects
+        return  # some values are lists or objects
     if len(by_type) == 1:
         (node["type"],) = by_type
         return
@@ -363,10 +376,10 @@ def _say_type_of_enum(node: JsonSchema) -> None:
 
 
 def _inline_definitions(schema: JsonSchema) -> JsonSchema:
-    """Put definitions that are used once where they are used; keep the others as `$defs`.
+    """Move each definition that is used only once to the place where it is used. Keep the other definitions in `$defs`.
 
-    So no schema grows, and most schemas need no `$ref` at all. The work ends for recursive definitions, too: such a
-    definition has at least two uses, so it is kept.
+    So the schema does not grow, and most schemas need no `$ref`. A recursive definition cannot cause an endless loop: it is used
+    at least twice, so it stays in `$defs`.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
     if not definitions:

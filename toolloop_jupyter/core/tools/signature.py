@@ -1,6 +1,7 @@
-"""Inspect a function that is to be a tool: its layers, its kind, its docstring, its parameters.
+"""Inspects a function that becomes a tool: its layers, its kind, its docstring, its parameters.
 
-Annotations are resolved. Those that pydantic would understand in another way than they are meant are rewritten.
+The names in annotations are looked up. An annotation such as `Iterable[int]` is rewritten, since pydantic would check the items
+too late.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
 """Name in an annotation -> its value."""
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
-"""Name of a parameter -> (its description, its type), in the words of the docstring."""
+"""Name of a parameter -> (its description, its type). Both texts are copied from the docstring."""
 EMPTY = inspect.Parameter.empty
 
-# Errors that an annotation, an expression that a person wrote, may raise when it is evaluated.
+# Usual errors when an annotation is evaluated. An annotation is an expression that a person wrote.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
 
 
@@ -46,17 +47,17 @@ class Parameter:
     name: str
     """The name in the function."""
     key: str
-    """The name in the schema: the alias or else `name`, changed if providers do not take it."""
+    """The name in the schema: the alias if there is one, else `name`. The name is changed if providers do not accept it."""
     annotation: object
-    """The resolved annotation, with its `Annotated` metadata; `Any` if none was written."""
+    """The annotation with all its names looked up, including `Annotated` metadata; `Any` if the parameter has no annotation."""
     description: str
     positional: bool
-    """True if it can be passed by position only (it stands before a `/`)."""
+    """True if the argument can be passed only by position (the parameter is before a `/`)."""
     own_key: str = ""
-    """The name that the person wrote for the schema, if providers do not take it and `key` is another name; else ""."""
+    """The name that the person wrote for the schema, if providers do not accept this name and `key` is another one; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
-    """The `Field(...)` that was written as the default value. The default is inside it."""
+    """The `Field(...)` that was written as the default value. The default is inside the `Field`."""
 
 
 async def _ask_nobody(approval: Approval) -> Decision:
@@ -69,20 +70,26 @@ async def _ask_nobody(approval: Approval) -> Decision:
 class ToolContext:
     """A tool gets this object if it has a parameter annotated `ToolContext`. The model never sees that parameter.
 
-    To call the function by hand, give it `ToolContext()`, which reports to nobody.
+    To call the function yourself, pass `ToolContext()`. Its reports are not shown.
     """
 
     call_id: str = ""
-    """The id of the model's call, unique in a conversation."""
+    """The id of the tool call. The id is unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
-    """Gets what `progress()` reports. The code that runs the tool sets this function. It is called on the tool's thread."""
+    """A function that receives the reports of `progress()`. The code that runs the tool sets this function. It is called in the
+    tool's thread.
+    """
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """Asks, during a call, the person or program that approves the run's calls. For async tools on the run's event loop."""
+    """A function that asks the person or program that approves the run's tool calls. Only an async tool on the run's event loop
+    can use this, while the tool is running.
+    """
     number: int = 0
-    """The number of the tool call in its turn, from 1; 0 if it has none."""
+    """The number of the tool call in its turn, counted from 1; 0 if the tool call has no number."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report how far the work is. It is shown beside the running call. Fast enough for every step of a loop."""
+        """Report how much of the work is done. The report is shown beside the running tool call. This method is fast enough to be
+        called in every step of a loop.
+        """
         self.report(Progress(done, total, note))
 
 
@@ -90,8 +97,9 @@ class ToolContext:
 
 
 def list_layers(function: Function) -> Iterator[Function]:
-    """Yield the function and the functions inside it, from the outside in. Partials, methods, callable objects, and
-    decorators that keep `__wrapped__` have a function inside.
+    """Yield the function and the functions inside it, from the outside in.
+
+    Partials, methods, callable objects, and functions whose decorator has set `__wrapped__` have a function inside.
     """
     seen: set[int] = set()
     while id(function) not in seen:
@@ -110,15 +118,17 @@ def list_layers(function: Function) -> Iterator[Function]:
 def find_plain_function(function: Function) -> Function:
     """Return the innermost of the function's layers.
 
-    Its globals have the names that its annotations use.
+    The names in annotations are looked up in the globals of this layer.
     """
     *_, plain = list_layers(function)
     return plain
 
 
 def identify(function: Function) -> tuple[int, ...]:
-    """Return an identity of the code that runs and of the objects that it belongs to. It is the same for one function under
-    two names, in a partial, or decorated. It is valid as long as the function exists.
+    """Return an identity for a function. Two functions have the same identity if they run the same code on the same objects.
+
+    A function has the same identity under another name, in a partial, and with a decorator that sets `__wrapped__`. The identity
+    is valid as long as the function exists.
     """
     layers = list(list_layers(function))
     owners = (getattr(layer, "__self__", None) for layer in layers)
@@ -137,10 +147,10 @@ def _take_out_of_partials(function: Function) -> Function:
 
 
 def find_kind(function: Function) -> Kind:
-    """Return how the function runs, as its outermost layer does.
+    """Return how the function runs. The outermost layer that is not a partial decides.
 
-    A plain wrapper around an async function is "sync". Some wrappers return the coroutine, others run it to its end, and
-    only the call shows which. So code that runs a "sync" tool awaits a result that is awaitable.
+    A plain wrapper around an async function is "sync". Some of these wrappers return the coroutine, others run the coroutine to
+    its end. This is known only after the call. So the code that runs a "sync" tool has to await the result if it is awaitable.
     """
     function = _take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):
@@ -153,13 +163,17 @@ def find_kind(function: Function) -> Kind:
 
 
 def get_python_name(function: Function) -> str:
-    """Return the function's own name: its `__name__`, that of a partial's function, or the class of a callable object."""
+    """Return the function's short name: its `__name__`. For a partial, this is the name of the function inside. For a callable
+    object, it is the name of the class.
+    """
     function = _take_out_of_partials(function)
     return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
 
 
 def make_full_name(function: Function) -> str:
-    """Make a name that tells functions of the same name apart, such as `module.Class.method (line 3)`."""
+    """Return a long name, such as `module.Class.method (line 3)`. It shows which of several functions with the same short name
+    this is.
+    """
     plain = find_plain_function(function)
     module, code = getattr(plain, "__module__", None), getattr(plain, "__code__", None)
     name = str(getattr(plain, "__qualname__", get_python_name(function)))
@@ -179,16 +193,18 @@ _FOR_GOOGLE = [
         ("Warnings", "warnings"),
     )
 ]
-"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know, and drops behind a section that it knows."""
+"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know. Without this list, docstring_parser drops such a
+section if it follows a section that docstring_parser knows.
+"""
 _BETWEEN_NAMES = re.compile(r",|\band\b")
 _MOST_SECTIONS = 2_000
-"""The most characters of a docstring's sections that the model gets."""
+"""The most characters that the model gets of a docstring's sections ("Raises:", "Examples:" and so on)."""
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
-    """Parse the function's docstring, in Google's, NumPy's, Sphinx's (reST) or no style.
+    """Parse the function's docstring. Its style may be Google's, NumPy's or Sphinx's (reST), or it may have no style.
 
-    Returns (the text about the whole function, the texts of its parameters).
+    Return (the text about the whole function, the texts about the function's parameters).
     """
     function = _take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
@@ -218,7 +234,9 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
-    """Write a section of a docstring about the whole function, such as `Raises: ValueError: if a is negative`; else ""."""
+    """Return a docstring's section as text, such as `Raises: ValueError: if a is negative`. Return "" for a section that
+    is not in `_SECTIONS`.
+    """
     name = section.args[0] if section.args else ""
     if name not in _SECTIONS:
         return ""
@@ -237,7 +255,7 @@ def _refuse(problem: str) -> ToolDefinitionError:
 def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
     """Return (the parameters that the model fills, the name of the parameter annotated `ToolContext` or None).
 
-    Raises ToolDefinitionError with every problem of the signature.
+    Raises ToolDefinitionError, which lists all problems of the signature.
     """
     label = get_python_name(function)
     signature = _inspect_signature(function, label)
@@ -280,13 +298,13 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
         )
     if owner := _find_missing_owner(function):
         raise _refuse(
-            f"{owner}.{label}: is a method without its object; give {owner}().{label}, that of an instance"
+            f"{owner}.{label}: is a method without its object; give the method of an instance, {owner}().{label}"
         )
     try:
         if sys.version_info >= (3, 14):
             import annotationlib
 
-            # Missing names are reported later, with their parameter.
+            # Names that do not exist are reported later, together with the parameter.
             return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
         return inspect.signature(function)
     except (ValueError, TypeError):
@@ -296,7 +314,7 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
 
 
 def _find_missing_owner(function: Function) -> str:
-    """Return the name of the class if this is `Class.method`, which lacks its `self`; else ""."""
+    """Return the name of the class if `function` is `Class.method`, which still needs `self`; else ""."""
     if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
         return owner_of_c_method.__name__
     plain = inspect.unwrap(function) if inspect.isfunction(function) else function
@@ -307,7 +325,9 @@ def _find_missing_owner(function: Function) -> str:
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
-    """Return the names for the annotations: (the function's globals, its type parameters and the names of its closure)."""
+    """Return the names that annotations can use: (the globals, the local names). The local names are the function's type
+    parameters and the names in its closure.
+    """
     plain = find_plain_function(function)
     local: Names = {}
     for parameter in getattr(plain, "__type_params__", ()):
@@ -320,12 +340,14 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
 
 
 def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
-    """Return the annotation with its names looked up, also in postponed annotations; `Any` if there is no annotation."""
+    """Return the annotation with all its names looked up, even if the annotation is a text. If there is no annotation, return
+    `Any`.
+    """
     written = parameter.annotation
     if written is EMPTY:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": written})
-    # The text of an annotation is code, and the classes in it are a person's: it may raise anything.
+    # An annotation is code of a person, and it may use classes of this person. So evaluating it may raise any error.
     hints = attempt_call(lambda: typing.get_type_hints(holder, *namespace, include_extras=True))
     found = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
     if not isinstance(found, Raised):
@@ -340,7 +362,7 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
 
 
 def show_annotation(annotation: object) -> str:
-    """Return an annotation as it is written; the name of its type if its own `__repr__` raises."""
+    """Return an annotation as text, as in the source code. If the annotation's `__repr__` raises, return the name of its type."""
     shown = attempt_call(inspect.formatannotation, annotation)
     return f"<{type(annotation).__name__}>" if isinstance(shown, Raised) else shown
 
@@ -356,15 +378,15 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
     if parameter.kind in _VARIADIC:
         stars, instead = _VARIADIC[parameter.kind]
         raise _refuse(
-            f"{stars}{name} cannot be described to a model; name the parameters, "
-            f"or take one {name}: {instead} (a decorator of yours keeps them with functools.wraps)"
+            f"{stars}{name} cannot be described to a model; write each parameter, or one parameter {name}: {instead} "
+            "(if this function is made by your decorator, use functools.wraps in the decorator)"
         )
     info = default if isinstance(default, FieldInfo) else None
     metadata = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
     text, kind = texts.get(name, ("", ""))
     if kind and parameter.annotation is EMPTY:
         text = f"({kind}) {text}".strip()
-    key = name  # by `Field(alias="from")` it can be a Python keyword
+    key = name  # `Field(alias="from")` can make the key a Python keyword
     # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
     for item in (*metadata, info):
         if isinstance(item, FieldInfo):
@@ -400,10 +422,11 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 
 
 def rewrite_annotation(annotation: object) -> Any:
-    """Return the annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; itself if it has none of these.
+    """Return the annotation with `list[int]` instead of `Iterable[int]` and `Collection[int]`. If it contains neither, return the
+    annotation itself.
 
-    Pydantic checks an iterable only while the function reads it, so a bad item would be found in the middle of the work.
-    Pydantic does not take `Collection` at all.
+    Pydantic checks the items of an iterable only while the function reads them. So a wrong item would be found in the middle of
+    the function's work. Pydantic does not accept `Collection` at all.
     """
     if (typing.get_origin(annotation) or annotation) in _LISTS:
         arguments = typing.get_args(annotation)
@@ -412,11 +435,12 @@ def rewrite_annotation(annotation: object) -> Any:
 
 
 def _change_members(annotation: object, change: Callable[[object], object]) -> object:
-    """Return a generic type with `change` applied to its members; itself if no member changes."""
+    """Return a generic type with `change` applied to its members. If no member changes, return the type itself."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None or origin is Literal:
         return annotation
-    changed = 1 if origin is Annotated else len(arguments)  # the metadata behind it are no annotations
+    # In `Annotated`, only the first member is an annotation. The other members are metadata.
+    changed = 1 if origin is Annotated else len(arguments)
     members = (*map(change, arguments[:changed]), *arguments[changed:])
     if all(new is old for new, old in zip(members, arguments, strict=True)):
         return annotation
@@ -426,10 +450,10 @@ def _change_members(annotation: object, change: Callable[[object], object]) -> o
 
 
 def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
-    """Return the annotation with None allowed: `x: int = None`, an old habit, means `int | None`."""
+    """Return the annotation with None allowed. Many people write `x: int = None` and mean `x: int | None = None`."""
     inner = typing.get_args(annotation)[0] if metadata else annotation
     members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
-    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is no class
+    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is not a class
     return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional
