@@ -1,7 +1,8 @@
-"""Tools of MCP servers: `connect()` gives a connection whose tools are tools of this notebook.
+"""Use the tools of MCP servers: `connect()` returns a Connection, whose tools are tools of this notebook.
 
-Needs `pip install 'toolloop-jupyter[mcp]'`. The loop knows nothing of MCP: a connection gives ordinary tools, whose schema comes
-from the server, and which run on the server. The package `mcp` is imported by the first `connect()`.
+Install it with `pip install 'toolloop-jupyter[mcp]'`. The loop contains no code for MCP. For the loop, the tools of a Connection
+are ordinary tools. Their schemas come from the server, and their calls run on the server. The first `connect()` imports the
+package `mcp`.
 """
 
 from .connection import Connection, connect
