@@ -1,8 +1,9 @@
 """Use the tools of MCP servers: `connect()` returns a Connection, whose tools are tools of this notebook.
 
-Install it with `pip install 'toolloop-jupyter[mcp]'`. The loop contains no code for MCP. For the loop, the tools of a Connection
-are ordinary tools. Their schemas come from the server, and their calls run on the server. The first `connect()` imports the
-package `mcp`.
+This needs the package `mcp`: `pip install 'toolloop-jupyter[mcp]'`. The first `connect()` imports this package.
+
+The loop contains no code for MCP. For the loop, the tools of a Connection are ordinary tools. The schemas of these tools come
+from the server, and their calls run on the server.
 """
 
 from .connection import Connection, connect

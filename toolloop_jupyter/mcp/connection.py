@@ -47,14 +47,14 @@ MANY_TOOLS = 128
 MANY_TOKENS = 5_000
 """If the tools of a server have more tokens in all, `connect()` warns: each request to the model sends all these tokens."""
 _BY_HAND = 600.0
-"""How many seconds a call may take that a person's own code makes, without a model."""
+"""How many seconds a call may take if a person's own code calls the tool, and not a model."""
 
 
 class Connection(ToolSource):
     """A server whose tools are tools of this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
 
-    `connect()` makes a Connection. `close()` or the end of a `with` block closes it. It is also closed when its cell runs again,
-    when no variable refers to it any more, and when the kernel ends.
+    `connect()` makes a Connection. `close()` or the end of a `with` block closes the Connection. It is also closed when its cell
+    runs again, when no variable refers to it any more, and when the kernel ends.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Connection(ToolSource):
         self._name, self._limits = name, (timeout, max_result)
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
-        self._finalizer.atexit = False  # `close_all` waits
+        self._finalizer.atexit = False  # when the kernel ends, `close_all` closes the link and waits
         self._tools: dict[str, ServerTool] = {}
         self.notices: list[str] = []
-        """Warnings for a person: which tools are left out, and how large the list of tools is, if it is very large."""
+        """Warnings for a person, for example that a tool is left out, or that the server has very many tools."""
         try:
             self._pin(self._life.list_tools())
         except BaseException:
@@ -132,7 +132,7 @@ class Connection(ToolSource):
         raise AttributeError(f"this server has no tool {name!r}; it has: {list_some(tools, 8) or 'none'}")
 
     def __getitem__(self, name: str) -> ServerTool:
-        """Return the tool that the server itself calls `name`."""
+        """Return the tool whose name on the server is `name`. Raises KeyError if there is no such tool."""
         for tool in self._tools.values():
             if tool.own_name == name:
                 return tool
@@ -255,8 +255,8 @@ class _Life:
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
         self._listed: dict[str, str] = {}
-        """The newest list that was read from the server: a tool's name -> the tool as JSON text. If this text differs from that of
-        the pinned tool, calls of the tool are refused."""
+        """The newest list that was read from the server: a tool's name -> the tool as JSON text. If this text differs from the
+        JSON text of the pinned tool, calls of the tool are refused."""
         self._askers = Askers()
         self.title, self.short_name = target.title, "server"
 
@@ -300,9 +300,9 @@ class _Life:
     # --- a call of a run ---
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
-        """Call a tool. If the last link has ended, open a new link first. If the caller is cancelled, tell the server.
+        """Call a tool. If the last link has ended, open a new link first. Raises ServerError.
 
-        Raises ServerError.
+        If the caller is cancelled, the server gets the protocol's cancel message.
         """
         link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
@@ -330,7 +330,8 @@ class _Life:
             self._check_pinned(tool)
             with self._askers.running(asker):
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
-            return read_result(tool, result)  # here, since a long result would block the run's loop
+            # The result is read on the link's thread, since a long result would block the run's loop.
+            return read_result(tool, result)
 
         return work
 
@@ -519,7 +520,7 @@ def connect(
         check_policy(permissions)
     given = {"cwd": cwd, "name": name, "timeout": timeout, "max_result": max_result, "handshake": handshake}
     _check_given({**given, "include": include, "exclude": exclude})
-    frame = sys._getframe(1)  # noqa: SLF001 - the caller's, for the names of variables
+    frame = sys._getframe(1)  # noqa: SLF001 - the frame of the caller, to look up its variables
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
     target = dataclasses.replace(target, roots=read_roots(roots))
     place = _find_place(frame, target)

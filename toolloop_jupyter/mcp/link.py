@@ -73,7 +73,7 @@ class Link:
         on_change: Callable[[], None],
         ask: Callable[[], Asker | None],
     ) -> None:
-        """Prepare a link; `open` opens it.
+        """Prepare a link. `open` starts the thread and connects to the server.
 
         `on_change` is called on the link's thread when the server reports that its tools have changed. `ask` is called when the
         server asks a question. It returns the Asker that passes the question to a person, or None.
@@ -123,7 +123,7 @@ class Link:
         """
         self.ended = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed already
+            with contextlib.suppress(RuntimeError):  # the loop is already closed
                 self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - `_cancel` may change until then
         if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(CLOSING)
@@ -208,7 +208,7 @@ class Link:
             _open_links.discard(self)
 
     async def _live(self) -> None:
-        """Open the client, serve calls and close the client, all in one task. The link has only this task for its client."""
+        """Open the client, serve calls and close the client. This one task enters and leaves all contexts of the client."""
         outcome = await attempt(self._serve())
         self.ended = True
         if not self._opened.done():
@@ -222,8 +222,8 @@ class Link:
             self._cancel = scope.cancel
             async with self._make_client() as client:
                 scope.deadline = math.inf
-                # Switch off the client's check of results. It tries each `pattern` in the server's schema, and a regular
-                # expression can block Python for ever. `read_result` checks the results instead.
+                # Switch off the client's check of results. The client would try each `pattern` in the server's schema, and a
+                # regular expression can block Python for ever. `read_result` checks the results instead.
                 client.session.validate_tool_result = _accept_result
                 self._client = client
                 async with anyio.create_task_group() as tasks:
@@ -241,7 +241,7 @@ class Link:
         """
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
-            await attempt(self._hear(client))  # a server need not offer it
+            await attempt(self._hear(client))  # a server may not offer this
 
     async def _hear(self, client: Client) -> None:
         async with client.listen(tools_list_changed=True) as changes:

@@ -84,7 +84,7 @@ def _read(decision: Decision, approval: Approval, schema: JsonSchema) -> tuple[s
 def _show_choices(schema: JsonSchema) -> JsonSchema:
     """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`.
 
-    Their titles become part of the description.
+    The titles of these choices become part of the description.
     """
     properties = dict(schema.get("properties") or {})
     for name, part in properties.items():

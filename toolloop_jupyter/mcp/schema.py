@@ -44,7 +44,7 @@ MOST_PARTS = 2_000
 """How many schemas may be inside a schema, itself included. The check of each schema takes a millisecond."""
 _LONGEST_CHAIN = 50
 """How many references may follow each other: a `$ref` to a part that is a `$ref` again, and so on."""
-_MOST = 10  # problems in one message
+_MOST = 10  # the most problems that one message lists
 _TYPES = {
     "integer": "an integer",
     "number": "a number",
@@ -404,6 +404,7 @@ class SchemaArguments(JsonArguments):
             if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
                 continue
             if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-                made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # by the rules for all arguments
+                # `parse_arguments` applies the same rules as to all arguments.
+                made = attempt_call(parse_arguments, f'{{"it": {value}}}')
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]

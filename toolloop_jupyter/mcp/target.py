@@ -17,7 +17,7 @@ from ..core.text import hide_suspected, leave_out_user, plain, remember
 
 GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A valid name of a header (RFC 9110, 5.6.2)."""
+"""Matches a valid name of an HTTP header (RFC 9110, 5.6.2)."""
 _TAKES = 'connect() takes a command ("uvx mcp-server-time"), an address (https://…) or a server object'
 _EXAMPLES = {"env": 'env={"API_TOKEN": "BOARD_TOKEN"}', "headers": 'headers={"Authorization": "BOARD_TOKEN"}'}
 """For each keyword that takes names of variables: an example for error messages."""

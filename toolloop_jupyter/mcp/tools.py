@@ -113,7 +113,7 @@ def _is_same_policy(one: ToolSettings, other: ToolSettings) -> bool:
 
 
 def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[str], bool]) -> str:
-    """Return the name of the attribute for the tool `name`. If Python allows this name and it is not used yet, it is unchanged.
+    """Return the name of the attribute for the tool `name`. This is `name` itself if Python allows it and no other tool uses it.
 
     No attribute begins with "_", since other code looks for such methods. For example, IPython looks for `_repr_html_`.
     """

@@ -49,7 +49,7 @@ class ToolSettings:
     """The settings of one tool: the keywords of `@tool(...)`. If a setting is None, the setting of the run applies."""
 
     permissions: object = None
-    """"full" or "ask" if `@tool` has set it. A `DescribedTool` may use each kind of policy that `permissions=` of a run takes."""
+    """"full" or "ask" for a function. A `DescribedTool` may have any value that `agent(permissions=…)` accepts."""
     timeout: float | None = None
     thread: bool = True
     max_result: int | None = None
@@ -81,7 +81,7 @@ class Tool:
     wire_name: str
     """The name that the model gets: `name`, or a form of it that providers accept."""
     description: str
-    """From `@tool(description=...)` or the docstring; "" when there is neither."""
+    """The text from `@tool(description=...)` or from the docstring; "" if there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments. Its type is "object"."""
     arguments: ArgumentReader = field(repr=False, compare=False)
@@ -96,7 +96,7 @@ class Tool:
     """A text for a person who has to allow or deny a call: on which server the tool runs, and what the server claims about the
     tool. "" for a tool of this notebook."""
     qualifier: str = field(default="", repr=False)
-    """A prefix for the name, used if another tool of the run has the same name. "" if there is no prefix: then two tools with the
+    """A prefix that is put before the name if another tool of the run has the same name. If the prefix is "", two tools with the
     same name are an error."""
 
     @property
@@ -224,17 +224,20 @@ def tool(
         description: the description for the model. Default: the description in the docstring.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: False runs a sync function on the kernel's main thread instead of a worker thread. In a script, this is the
-            thread that calls `agent()` or `session.run()`; for a sync stream, the thread of its background loop.
+        thread: True runs a sync function on a worker thread. False runs it on the kernel's main thread. In a script, False
+            runs the function on the thread that calls `agent()` or `session.run()`. If a script uses a sync stream, False
+            runs the function on the thread of the stream's background loop.
         max_result: how many characters of a result the model gets.
         capture_output: True also gives the model the output that the function prints.
         parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, the tool
-            runs for one row after the other, also if the function is async, since the functions of a notebook share variables.
+            runs for one row after the other, since the functions of a notebook share variables. This is also true of async
+            functions.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name, description)
     description = None if description is None else str.__str__(description)
-    name = None if name is None else str.__str__(name)  # an exact str: a subclass may equal anything
+    # `str.__str__` makes an exact str, since the `==` of a subclass may return anything.
+    name = None if name is None else str.__str__(name)
 
     def mark(marked: Function) -> Function:
         if not callable(marked):
@@ -271,10 +274,11 @@ def _check_settings(settings: ToolSettings, name: str | None, description: objec
 
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
-    """List the functions in a namespace that `@tool` has marked, each once, in the order of their definition."""
+    """Return the functions in a namespace that `@tool` has marked. Each function is returned once, in the order of definition."""
     found: dict[int, Function] = {}
     for value in list(namespace.values()):
-        mark = inspect.getattr_static(value, _MARK, None)  # static: no code of lazy or proxy objects runs
+        # `getattr_static` runs no code of lazy objects or proxies.
+        mark = inspect.getattr_static(value, _MARK, None)
         if isinstance(mark, _Mark) and callable(value) and not inspect.isclass(value):
             found.setdefault(mark.order, value)  # a wrapper made with functools.wraps has the mark, too
     return [found[order] for order in sorted(found)]
@@ -388,7 +392,7 @@ def _get_mark(function: Function) -> _Mark:
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """Return the names in a form that providers accept. A valid name stays unchanged. All names must be different.
+    """Return the names in a form that providers accept. A valid name stays unchanged. `names` must not contain duplicates.
 
     The same names always give the same result, so that another run can continue a conversation.
     """
@@ -415,7 +419,7 @@ def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
-    """Return the message for a model that has called an unknown tool. The message suggests a similar name, if there is one."""
+    """Return the message for a model that has called an unknown tool. If a tool has a similar name, the message suggests it."""
     known = sorted(tool.wire_name for tool in tools)
     if not known:
         return f"unknown tool {name!r}; there are no tools, answer without one"

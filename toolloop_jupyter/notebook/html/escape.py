@@ -1,10 +1,10 @@
-"""Make text from a model, a tool or an argument harmless. The result cannot act as HTML and has no hidden characters.
+"""Escape text from a model, a tool or an argument for HTML, and make its hidden characters visible.
 
 A person who allows or denies a call must see every character (`visible`) and every blank (`visible_text`, `visible_json`). In
-prose, a person must be able to read Arabic and emoji of several parts, but a right-to-left override must not deceive the person
-(`prose`). Pages, terminals and files write a hidden character in the same way, for example as ⟨U+202E⟩. All text that goes into
-HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes; `inline` everywhere else, since MathJax
-looks for dollars there.
+prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
+prose must not deceive the person (`prose`). Pages, terminals and files write a hidden character in the same way, for example as
+⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
+`inline` everywhere else, since MathJax looks for dollars there.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ def _name_character(match: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text` with a visible name, such as ␛ or ⟨U+202E⟩, in the place of each invisible character.
+    """Return `text`. Each invisible character is replaced by a visible name, such as ␛ or ⟨U+202E⟩.
 
-    Invisible are control characters, unusual spaces, and characters that draw nothing or reorder others. Newlines and tabs stay.
+    The replaced characters are control characters, unusual spaces, characters that draw nothing, and characters that change the
+    order of other characters. Newlines and tabs are not replaced.
     """
     return _SHOW_ALL.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def visible_text(text: str) -> str:
-    """Return `text` as `visible` does, and also make blanks visible. This is for a text that a person has to approve.
+    """Replace invisible characters like `visible`, and also make blanks visible. This is for a text that a person has to approve.
 
-    A row of blanks, or a blank at the end of a line, is shown as dots. A very long row of blanks would push text out of sight, so
-    the number of blanks is shown instead. Each tab gets an arrow, and so do line breaks at the beginning and end of the text. If
-    another character looks like a blank, its code is shown.
+    Several blanks in a row, or a blank at the beginning or end of a line, are shown as dots. A very long row of blanks would push
+    text out of sight, so the number of blanks is shown instead. Each tab, and each line break at the beginning or end of the
+    text, gets an arrow. If another character looks like a blank, its code is shown.
     """
     text = _BLANKS.sub(_write_dots, _SHOW_BLANK.sub(_name_character, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)
@@ -64,7 +65,7 @@ def visible_text(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Return `text` with the number of blanks in the place of each very long row of blanks.
+    """Return `text`. Each very long row of blanks is replaced by the number of its blanks.
 
     A long row of blanks would push the text behind it out of sight.
     """
@@ -77,19 +78,19 @@ def _write_dots(run: re.Match[str]) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON text as `visible_text` does, but keep the blanks at the beginning of lines, which are the indentation."""
+    """Replace characters of JSON text like `visible_text`, but keep the blanks at the beginning of each line (the indentation)."""
     return "\n".join(
         " " * (len(line) - len(bare := line.lstrip(" "))) + visible_text(bare) for line in text.split("\n")
     )
 
 
 def prose(text: str) -> str:
-    """Return prose as `visible` does, but keep the joiners and direction marks that some scripts and emoji need."""
+    """Replace invisible characters of prose like `visible`, but keep the joiners and direction marks of scripts and emoji."""
     return NOT_PLAIN.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def in_a_line(text: str) -> str:
-    """Return `text` in one line: as `visible` does, with ␊ in the place of each line break.
+    """Replace invisible characters like `visible`, and replace each line break by ␊. The result is one line.
 
     So the text of a model or tool cannot add a line that looks like a line of this package.
     """
@@ -141,5 +142,8 @@ def first_line(text: str, limit: int = 120) -> str:
 
 
 def counted(count: int, word: str, plural: str = "") -> str:
-    """Return a number and a noun, for example "1 tool call" or "2 tool calls". `plural` is a plural that does not end in "s"."""
+    """Return a number and a noun, for example "1 tool call" or "2 tool calls".
+
+    `plural` is the plural of the noun, for example "entries". By default, an "s" is added to `word`.
+    """
     return f"{count:,} {word if count == 1 else plural or word + 's'}"

@@ -35,8 +35,8 @@ _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
 """The characters for which the parser needs much time, and how many of these characters a text may have. If it has more, the
 text is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
-"""Finds a quoted line, which counts as several marks: for each quoted line, the parser (markdown-it-py 4) looks for the end of
-the quote in all lines after this line."""
+"""The beginning of a quoted line, and how many marks a quoted line counts as. For each quoted line, the parser (markdown-it-py 4)
+looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -179,7 +179,7 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
     tokens: list[Token] = []
     _make_parser().block.parse(
         text[: ends[-1]], _make_parser(), {}, tokens
-    )  # only the blocks, without the markup inside them
+    )  # parses only the blocks, and not the markup inside them
     last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
     first_line, behind = last.map or (0, 0)
     begins = ends[first_line - 1] if first_line else 0
@@ -359,7 +359,7 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
         text = "\n".join(lines).rstrip()
         if text.endswith(_CLOSERS[opener]) and text[:-2].strip():
             if _CLOSERS[opener] in text[:-2] or (opener == "$$" and _is_money(text[:-2].strip())):
-                return False  # more than one formula: the inline rule takes them apart
+                return False  # the text has more than one formula: `_read_inline` reads them
             if not silent:
                 token = state.push("math", "", 0)
                 token.block = True
@@ -382,7 +382,7 @@ _LONGEST_LINE = 1_000
 line's length."""
 
 # Only these languages are highlighted, since the model chooses the name of the language. For an unknown name, Pygments would
-# search all installed plugins. And some of its five hundred lexers need very long for a hostile text.
+# search all installed plugins. And some of its five hundred lexers need a very long time for a hostile text.
 _LANGUAGES = """
 python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
 html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex

@@ -1,9 +1,9 @@
 """Make the HTML of a tool's value or display harmless. nh3 removes all elements and attributes that are not allowed here.
 
-Text, tables, links (http, https, mailto) and pictures remain, if the data of the picture is in the HTML itself. Styles, classes
-and ids are removed, since they could draw over the page or get styles of the front-end. The tags of headings are removed, since
-JupyterLab would list the headings in its table of contents. In the result, each element is closed. So the result cannot close
-the element that contains it.
+Text, tables and links (http, https, mailto) remain. A picture remains if its data is in the HTML itself. Styles, classes and ids
+are removed, since with them, the HTML could draw over the page or get styles of the front-end. The tags of headings are removed,
+since JupyterLab would list the headings in its table of contents. In the result, all elements are closed, and there are no other
+end tags. So the result cannot close an element of the page.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Return foreign HTML with only its text, tables, links and pictures that are data in the HTML.
+    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML.
 
     Each element is closed, and there are no styles, classes or ids. Return "" if the elements are nested too deep.
     """

@@ -35,8 +35,8 @@ _DARK = (
     "--tlj-ok:#57ab5a;--tlj-bad:#f47067;--tlj-ask:#d4a72c;"
     "--tlj-k:#c99bff;--tlj-s:#8ddb8c;--tlj-m:#6cb6ff;--tlj-f:#f0a864"
 )
-# How to recognise a dark page: of JupyterLab, Notebook 7 and nbconvert; of VS Code (two selectors); of Colab; of themes of
-# Jupyter Book and Sphinx.
+# Selectors for dark pages. The first is for JupyterLab, Notebook 7 and nbconvert. Two are for VS Code, and one is for Colab. The
+# last is for themes of Jupyter Book and Sphinx.
 _DARK_PAGES = (
     '[data-jp-theme-light="false"]',
     ".vscode-dark",

@@ -1,4 +1,4 @@
-"""Redirect prints and displays. The code that prints has a target, and its output goes there, even if another cell runs then.
+"""Redirect prints and displays. The code that prints has a target. Its output goes there, even if another cell is running.
 
 The target is the value of a context variable. `redirect_output(target)` sets the target for the code in its `with` block, for
 the tasks of this code, and for threads that run in a copy of the context (`asyncio.to_thread` and tool threads do this). While a
@@ -99,7 +99,7 @@ def redirect_output(target: Target | None) -> Iterator[None]:
     finally:
         try:
             _target.reset(token)
-        except ValueError:  # this is a copy of the context in which it was entered
+        except ValueError:  # the block ends in a copy of the context in which it began
             _target.set(before)
         _release(hooks)
 
@@ -191,7 +191,7 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         results: Any = getattr(shell, "displayhook", None)
-        if hasattr(results, "pub_socket"):  # the display hook of a kernel; others print
+        if hasattr(results, "pub_socket"):  # only the display hook of a kernel has it; others print
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
@@ -211,7 +211,8 @@ def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
 class _StreamHook:
     """Replaces `sys.stdout` or `sys.stderr`. `below` is the replaced stream.
 
-    If the calling code has a target, its output goes to the target. If it has none, and for all other methods, `below` is used.
+    If the calling code has a target, its output goes to the target. If not, its output goes to `below`. Methods that do not write
+    are those of `below`.
     """
 
     def __init__(self, name: str, below: Any) -> None:
@@ -398,7 +399,7 @@ def _find_target_of_thread(thread: threading.Thread) -> Target | None:
     innermost = _find_innermost()
     if innermost is None or thread in _owned:
         return _owned.get(thread)
-    by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread is the kernel's own
+    by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread belongs to the kernel
     return innermost.target if by_python and thread not in innermost.earlier else None
 
 

@@ -62,7 +62,7 @@ def in_callback(kernel: Kernel) -> bool:
 
 
 def _find_request_to_answer(kernel: Kernel) -> Message:
-    """Return the message that is the parent of output now: a front-end shows the output where this message came from.
+    """Return the message to which new output belongs. Jupyter calls this message the parent of the output.
 
     In a widget's callback, return the request of the cell that began last, so that the output appears in this cell. But if an
     Output widget shows the output of the callback, return the widget's message.
@@ -87,7 +87,7 @@ def _is_of_a_widget(message: Message) -> bool:
 
 def _is_shown_by_widget(message: Message) -> bool:
     """Return True if an Output widget shows the output whose parent is this message."""
-    ipywidgets: Any = sys.modules.get("ipywidgets")  # not imported here: without it there is no Output widget
+    ipywidgets: Any = sys.modules.get("ipywidgets")  # if it is not imported yet, there is no Output widget
     if ipywidgets is None:
         return False
     # private: ipywidgets 8 has `_instances`. ipywidgets 7 has the public `Widget.widgets`, but version 8 warns about its use.
@@ -182,7 +182,7 @@ class Cell:
         with redirect_output(self._target):
             try:
                 yield
-            finally:  # so that these prints come before what the cell prints next
+            finally:  # so that these prints appear before later prints of the cell
                 flush(self._target)
 
     @contextmanager

@@ -90,7 +90,7 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
         finally:
             if ending := pump.leave():
                 await asyncio.wait(ending)
-    else:  # a run in another thread or in a subshell: the pump belongs on the kernel's loop
+    else:  # the run is in another thread or in a subshell, but the pump must run on the kernel's loop
         joined: list[_Pump] = []
         kernel_loop.call_soon_threadsafe(lambda: joined.append(_Pump.join(kernel, None)))
         try:
@@ -162,8 +162,9 @@ class _Pump:
     def leave(self) -> list[asyncio.Task[None]]:
         """Subtract 1 from the number of runs that use the pump. If no run uses the pump any more, end it.
 
-        Return the tasks that the caller has to wait for: if the pump ends, its task and the task that dispatches a message, if
-        there is one. If the pump does not end, return an empty list.
+        Return the tasks that the caller has to wait for. If the pump ends, these are the task of the pump, and the task that is
+        dispatching a message. The second task is left out if there is none, or if it is waiting for another run. If the pump does
+        not end, return an empty list.
         """
         self._users -= 1
         if self._users:
@@ -187,7 +188,7 @@ class _Pump:
                 self._dispatching = asyncio.ensure_future(self._dispatch(*item))
                 await asyncio.wait([self._dispatching])
                 error = self._dispatching.exception()
-                if error is not None:  # as the kernel's own dispatch_queue does
+                if error is not None:  # the kernel's `dispatch_queue` logs such errors, too
                     self._kernel.log.error("Error in message handler", exc_info=error)
                 self._dispatching = None
 
@@ -212,7 +213,7 @@ class _Pump:
 
     def _is_comm(self, arguments: tuple[object, ...]) -> bool:
         if not arguments or not isinstance(arguments[0], list):
-            return False  # not a message: an eventloop integration queues its own steps
+            return False  # not a message: a GUI event loop may put its steps into the queue, too
         session = self._kernel.session
         try:
             # Only the header is read here. If the whole message were deserialised here, its signature would be stored, and the
@@ -220,7 +221,7 @@ class _Pump:
             _, frames = session.feed_identities(list(arguments[0]), copy=False)
             return session.unpack(frames[1].bytes)["msg_type"] in ("comm_open", "comm_msg", "comm_close")
         except (ValueError, LookupError, TypeError):
-            return False  # malformed: the kernel will report it
+            return False  # the message is malformed, and the kernel will report this
 
     async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[object, ...]) -> None:
         """Let the kernel handle a message while a cell is running. Afterwards, restore the cell's parent and SIGINT handler."""
@@ -291,7 +292,8 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
     """Let no new cell begin during the `with` block, in which a callback waits for its run. The present cell may end.
 
     This is for ipykernel 7. After the callback, the kernel restores the parent that it had before the callback's message. If a
-    new cell began before, it would get this wrong parent, and the front-end would show for ever that the cell is running.
+    new cell began during the callback, this would be the wrong parent for the new cell, and the front-end would show for ever
+    that this cell is running.
     """
     # `should_handle` is a method that subclasses of the kernel may override. Since ipykernel 7.0, it may be async. It is not
     # possible to register a function instead. So the method of the kernel object is replaced during the `with` block.
@@ -327,9 +329,8 @@ class CardComms:
         self._subshell: str | None = None
         """The subshell in which the card's run waits; None for the main shell."""
         if shells is not None:
-            with suppress(
-                RuntimeError
-            ):  # in a thread of the user's code, the main shell handles the card's messages
+            # In a thread of the user's code, this raises RuntimeError. Then the main shell handles the card's messages.
+            with suppress(RuntimeError):
                 self._subshell = shells.subshell_id_from_thread_id(get_ident())
 
     def keep_order(self, comm: object) -> None:
@@ -383,7 +384,7 @@ def _stop_sending_idle(kernel: Kernel) -> None:
     below = getattr(vars(kernel).get("dispatch_shell"), "_toolloop_below", None)
     if below is not None:
         del kernel.dispatch_shell
-        if getattr(below, "__self__", None) is not kernel:  # other code has set it
+        if getattr(below, "__self__", None) is not kernel:  # other code has set `below`
             kernel.dispatch_shell = below
 
 

@@ -36,10 +36,10 @@ interrupted cell ends only after this time. If the second interrupt arrived betw
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised in sync code if an interrupt has ended its run. The kernel shows this error in one line, without a traceback.
+    """Raised in sync code if an interrupt has ended the run that this code is waiting for.
 
-    A traceback would have about fifteen frames and no useful information. And while IPython makes a traceback, a second interrupt
-    could interrupt IPython itself.
+    The kernel shows this error in one line, without a traceback. A traceback would have about fifteen frames and no useful
+    information. And while IPython makes a traceback, a second interrupt could interrupt IPython itself.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -47,7 +47,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Lets SIGINT cancel `task` during a `with` block. Without it, SIGINT would raise KeyboardInterrupt in any code that is running.
+    """Lets SIGINT cancel `task` during a `with` block, instead of raising KeyboardInterrupt in the code that is running.
 
     The first interrupt cancels the task. If another interrupt arrives within `PATIENCE` seconds, it is ignored, so that the task
     can clean up. If a callback blocks the loop, the first interrupt has no effect, and the next interrupt raises
@@ -83,7 +83,7 @@ class Interrupts:
         return self._came_at is not None
 
     def cancel_soon(self) -> None:
-        """Cancel the task. This is called after an interrupt has stopped blocking code. The blocking code may be in another task."""
+        """Cancel the task. This is called after an interrupt has stopped blocking code, which may be in another task."""
         self._came_at = time.monotonic()
         self._loop.call_soon(self._cancel)
 
@@ -95,12 +95,13 @@ class Interrupts:
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._came_at is None or (self._taken_up and now - self._came_at > PATIENCE):
-            for run in _entered:  # the runs around this one, too: a tool may have called `agent()`
+            for run in _entered:  # includes outer runs, since a tool may have called `agent()`
                 run._came_at, run._taken_up = now, False
-                run._loop.call_soon_threadsafe(run._cancel)  # the threadsafe one also wakes a quiet loop
+                run._loop.call_soon_threadsafe(run._cancel)  # this also wakes a loop that is waiting
             outermost = _entered[0]._handler_before
             if str(getattr(outermost, "__module__", "")).startswith("ipykernel"):
-                outermost(signum, frame)  # ipykernel's handler cancels the awaited cell around the runs
+                # ipykernel's handler cancels the awaited cell that contains the runs.
+                outermost(signum, frame)
         elif not self._taken_up and now - self._came_at > _BLOCKED:
             raise KeyboardInterrupt
 
@@ -197,11 +198,11 @@ async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
 
 
 def show_in_one_line(error: BaseException) -> None:
-    """Let the present cell show `error` in one line, and do not let the cell count as failed. `error` is the result of an interrupt.
+    """Let the present cell show `error` in one line, and let the cell not count as failed. An interrupt has caused `error`.
 
-    If a cell fails, a front-end drops all cells that are waiting behind it. But an interrupt should end only the run. Two hooks are
-    used for this. IPython (7 to 9) calls the method `_render_traceback_` of an exception to show it. And IPython passes the
-    cell's result to `post_run_cell` before ipykernel (6.17 to 7.4) answers the front-end.
+    If a cell fails, a front-end drops all cells that are waiting behind this cell. But an interrupt should end only the run. Two
+    hooks are used for this. To show an exception, IPython (7 to 9) calls its method `_render_traceback_`. And IPython passes the
+    result of the cell to `post_run_cell` before ipykernel (6.17 to 7.4) answers the front-end.
     """
     shell = get_shell()
     if shell is None:
