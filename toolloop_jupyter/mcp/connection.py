@@ -202,7 +202,8 @@ class Connection(ToolSource):
         if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
             most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
             self.notices.append(
-                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; include=[…] takes fewer"
+                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; "
+                "select fewer tools with include=[…]"
             )
 
     def _make_tool(self, one: Any) -> ServerTool:
@@ -364,8 +365,8 @@ class _Life:
             raise ServerError(f"{tool.name} was not run: the server does not have it any more")
         if now != tool.listed:
             raise ServerError(
-                f"{tool.name} was not run: the server has changed its description or schema since it was pinned; "
-                "the person has to look at it and call refresh() on the connection"
+                f"{tool.name} was not run: the server has changed its description or schema since it was listed; "
+                "a person has to check the change and call refresh() on the connection"
             )
 
     def _read(self, link: Link, outcome: Outcome) -> Any:

@@ -82,7 +82,7 @@ def check_schema(schema: JsonSchema) -> None:
     if schema.get("type") != "object":
         raise UnusableSchema('its schema does not have "type": "object"')
     if mixed := [key for key in ("anyOf", "oneOf", "allOf", "enum", "not", "$ref") if key in schema]:
-        raise UnusableSchema(f"its schema has {mixed[0]} at its top, which providers refuse")
+        raise UnusableSchema(f"its schema has {mixed[0]} at its top level, and providers refuse this")
     parts = attempt_call(lambda: sum(1 for _ in walk_schema(schema)))
     if not isinstance(parts, int) or parts > MOST_PARTS:
         raise UnusableSchema(f"its schema has more than {MOST_PARTS:,} parts")
@@ -91,7 +91,7 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema("its schema is no valid JSON schema")
     if isinstance(attempt_call(lambda: _check_form({**make_offered(schema), "$schema": _NEWEST})), Raised):
         raise UnusableSchema(
-            "its schema is of an old draft, and cannot be written in the newest draft, which providers take"
+            "its schema uses an old draft and cannot be written in the newest draft, but providers require the newest draft"
         )
 
 
