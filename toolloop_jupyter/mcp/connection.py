@@ -51,7 +51,7 @@ _BY_HAND = 600.0
 
 
 class Connection(ToolSource):
-    """A server whose tools are tools of this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
+    """A connected server. Its tools can be used in this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
 
     `connect()` makes a Connection. `close()` or the end of a `with` block closes the Connection. It is also closed when its cell
     runs again, when no variable refers to it any more, and when the kernel ends.
@@ -158,7 +158,7 @@ class Connection(ToolSource):
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return (the status, a line about the status, the advice), which `%toolloop doctor` shows. "" stands for no advice."""
+        """Return (the status, a line about the status, the advice) for `%toolloop doctor`. "" means that there is no advice."""
         if self.closed:
             return "note", f"{self.title}: closed", "run its cell again"
         says = f"{self.title}: {len(self._tools)} tools"
@@ -282,7 +282,7 @@ class _Life:
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
     def ping(self) -> str:
-        """Ask the server for the first page of its tools. Return "" if the server answers, or else a text with the problem."""
+        """Ask the server for the first page of its tools. Return "" if the server answers. If not, return the problem as text."""
         link = self._link
         if link is None or link.ended:
             return "it is gone; the next call starts it again"

@@ -45,7 +45,7 @@ class ServerLog:
         return hide(plain(settle_lines(self._last + self._read()))[-TAIL:])
 
     def last_words(self) -> str:
-        """Return the last lines of stderr and the number of lines on stdout that were no MCP messages, as one line.
+        """Return one line. It contains the last lines of stderr, and the number of lines on stdout that were no MCP messages.
 
         Return "" if the server has written neither.
         """

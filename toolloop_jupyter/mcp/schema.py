@@ -112,7 +112,7 @@ def _check_form(schema: JsonSchema) -> None:
 
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
-    """Return a new name for each argument whose name a provider would refuse: a mapping from new names to the schema's names."""
+    """Return a mapping from new names to the schema's names. It contains the arguments whose names a provider would refuse."""
     names = list(schema.get("properties") or ())
     taken = set(filter(_KEY.fullmatch, names))
     keys: dict[str, str] = {}

@@ -120,7 +120,7 @@ def _check_server(given: object) -> None:
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
-    """Return `typed`, the value of `env=` or `headers=`, with the variables' values in the place of the variables' names.
+    """Return `typed`, the value of `env=` or `headers=`. Each name of a variable is replaced by the value of the variable.
 
     Raises Mistake if `typed` or a value is not valid. The message contains no part of a value.
     """

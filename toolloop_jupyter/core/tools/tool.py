@@ -185,7 +185,7 @@ class ToolSource(ABC):
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return (the status, a text about the status, the advice), which `%toolloop doctor` shows. "" stands for no advice."""
+        """Return (the status, a text about the status, the advice) for `%toolloop doctor`. "" means that there is no advice."""
 
 
 @overload
@@ -380,7 +380,7 @@ def _make_tool(function: Function) -> Tool:
 
 
 def get_tool_name(function: Function) -> str:
-    """Return the name that a function has as a tool: the name from `@tool(name=…)`, or else the name of the function."""
+    """Return the name from `@tool(name=…)`. If `@tool` has set no name, return the name of the function."""
     return _get_mark(function).name or get_python_name(function)
 
 

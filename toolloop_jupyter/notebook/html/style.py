@@ -138,7 +138,7 @@ def _make_sheet() -> str:
 
 
 STYLE = _make_sheet()
-"""The style sheet, as a `<style>` element. A page needs only one of it."""
+"""The style sheet, as a `<style>` element. A page needs this element only once."""
 
 
 def put_style_behind(html: str) -> str:
