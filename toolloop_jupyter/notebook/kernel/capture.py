@@ -347,7 +347,7 @@ def _hook_tracebacks(shell: Any) -> _MethodHooks:
 
 
 def _find_target() -> Target | None:
-    """Return the target of the calling code's context. If the context has no target, return the target of the thread."""
+    """Return the target of the calling code's context. If `_target` has no value there, return the target of the thread."""
     try:
         return _target.get()
     except LookupError:
