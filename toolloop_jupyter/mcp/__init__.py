@@ -1,7 +1,9 @@
-"""Tools of MCP servers: `connect()` gives a connection whose tools are tools of this notebook.
+"""Use the tools of MCP servers: `connect()` returns a Connection, whose tools are tools of this notebook.
 
-Needs `pip install 'toolloop-jupyter[mcp]'`. The loop knows nothing of MCP: a connection gives ordinary tools, whose schema comes
-from the server, and which run on the server. The package `mcp` is imported by the first `connect()`.
+This needs the package `mcp`: `pip install 'toolloop-jupyter[mcp]'`. The first `connect()` imports this package.
+
+The loop contains no code for MCP. For the loop, the tools of a Connection are ordinary tools. The schemas of these tools come
+from the server, and their calls run on the server.
 """
 
 from .connection import Connection, connect

@@ -1,4 +1,7 @@
-"""A connection to a server: its pinned tools, its links, and what it tells a person."""
+"""Connect to an MCP server, and make its tools.
+
+The tools are pinned: a call is refused if the server has changed the tool since it was listed.
+"""
 
 from __future__ import annotations
 
@@ -35,22 +38,23 @@ from .tools import (
 )
 
 MOST_TOOLS = 1_000
-"""The most tools of one server. If it has more, the others are ignored."""
+"""How many tools of one server are used at most. Further tools are ignored."""
 _MOST_PAGES = 100
 MANY_TOOLS = 128
-"""OpenAI's limit for one request ("A max of 128 functions are supported": openai-ruby, `CompletionCreateParams#tools`). Its API
-answers more with "array_above_max_length" (zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
+"""How many tools a request to OpenAI may have ("A max of 128 functions are supported": openai-ruby,
+`CompletionCreateParams#tools`). If a request has more tools, OpenAI's API answers with the error "array_above_max_length"
+(zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
 MANY_TOKENS = 5_000
-"""A person is told if a server's tools have more tokens, since each model call of a run sends them."""
+"""If the tools of a server have more tokens in all, `connect()` warns: each request to the model sends all these tokens."""
 _BY_HAND = 600.0
-"""Seconds that a call from a person's own code may take."""
+"""How many seconds a call may take if a person's own code calls the tool, and not a model."""
 
 
 class Connection(ToolSource):
-    """A server whose tools are tools of this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
+    """A connected server. Its tools can be used in this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
 
-    Made by `connect()`. Close it by `close()` or `with`; it is also closed when its cell runs again, when nothing refers to it
-    any more, and when the kernel ends.
+    `connect()` makes a Connection. `close()` or the end of a `with` block closes the Connection. It is also closed when its cell
+    runs again, when no variable refers to it any more, and when the kernel ends.
     """
 
     def __init__(
@@ -70,10 +74,10 @@ class Connection(ToolSource):
         self._name, self._limits = name, (timeout, max_result)
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
-        self._finalizer.atexit = False  # `close_all` waits
+        self._finalizer.atexit = False  # when the kernel ends, `close_all` closes the link and waits
         self._tools: dict[str, ServerTool] = {}
         self.notices: list[str] = []
-        """Notes for a person about the list: tools that are left out, and its size if it is large."""
+        """Warnings for a person, for example that a tool is left out, or that the server has very many tools."""
         try:
             self._pin(self._life.list_tools())
         except BaseException:
@@ -94,7 +98,7 @@ class Connection(ToolSource):
 
     @property
     def log(self) -> str:
-        """The end of the server's output on stderr."""
+        """The last part of the server's output on stderr."""
         return self._life.log.tail()
 
     @property
@@ -102,16 +106,16 @@ class Connection(ToolSource):
         return self._life.closed
 
     def refresh(self) -> list[str]:
-        """List the tools anew and use the new list. Returns the names of the tools that are new or changed.
+        """Ask the server for its tools again, and use the new list. Return the names of the tools that are new or changed.
 
-        An approval of all calls of a tool ends if anything in the tool has changed.
+        If a tool has changed in any way, an approval of all its calls ends.
         """
         before = self._tools
         self._pin(self._life.list_tools())
         return [name for name, tool in self._tools.items() if before.get(name) is not tool]
 
     def close(self) -> None:
-        """Close the connection; no process of the server is left. From then on, its tools answer with an error."""
+        """Close the connection and end all processes of the server. A later call of one of its tools raises an error."""
         self._finalizer.detach()
         self._life.close()
 
@@ -128,7 +132,7 @@ class Connection(ToolSource):
         raise AttributeError(f"this server has no tool {name!r}; it has: {list_some(tools, 8) or 'none'}")
 
     def __getitem__(self, name: str) -> ServerTool:
-        """Return the tool that the server itself calls `name`."""
+        """Return the tool whose name on the server is `name`. Raises KeyError if there is no such tool."""
         for tool in self._tools.values():
             if tool.own_name == name:
                 return tool
@@ -150,11 +154,11 @@ class Connection(ToolSource):
     # --- as a source of tools ---
 
     def list_tools(self) -> Mapping[str, ServerTool]:
-        """Return the tools by their attribute names: a person writes `connection.NAME`."""
+        """Return a mapping from attribute names to tools. A person writes `connection.NAME` to get the tool with this name."""
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return what `%toolloop doctor` shows: (status, line, advice)."""
+        """Return (the status, a line about the status, the advice) for `%toolloop doctor`. "" means that there is no advice."""
         if self.closed:
             return "note", f"{self.title}: closed", "run its cell again"
         says = f"{self.title}: {len(self._tools)} tools"
@@ -166,7 +170,10 @@ class Connection(ToolSource):
     # --- the list ---
 
     def _pin(self, listed: list[Any]) -> None:
-        """Make the tools that the server has listed, and pin them. A tool that has not changed stays the same object."""
+        """Make a ServerTool of each listed tool, and use these tools from now on.
+
+        If a tool has not changed since the last list, the old ServerTool is used again. So approvals of this object stay valid.
+        """
         include, exclude = self._wanted
         made: dict[str, ServerTool] = {}
         left_out: list[str] = []
@@ -195,11 +202,12 @@ class Connection(ToolSource):
         if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
             most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
             self.notices.append(
-                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; include=[…] takes fewer"
+                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; "
+                "select fewer tools with include=[…]"
             )
 
     def _make_tool(self, one: Any) -> ServerTool:
-        """Make a ServerTool of a listed tool. Raises UnusableSchema."""
+        """Make a ServerTool of a tool in the server's list. Raises UnusableSchema."""
         check_schema(one.input_schema)
         if one.output_schema is not None and len(json.dumps(one.output_schema)) > 1_000_000:
             raise UnusableSchema("its output schema is too large")
@@ -223,19 +231,19 @@ class Connection(ToolSource):
 
 
 def _read_names(given: Iterable[str]) -> frozenset[str]:
-    """Return the names in a list. A text that is given instead of a list is one name."""
+    """Return the names as a set. If `given` is a text and not a list, the text is one name."""
     return frozenset([given] if isinstance(given, str) else given)
 
 
 def describe_listed(one: Any) -> str:
-    """Return the listed tool as JSON text, to be compared with later lists."""
+    """Return a tool of the server's list as JSON text. The texts of two lists are compared to find changes."""
     return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
 
 
 class _Life:
-    """The links of a connection, one after another, and the calls over them.
+    """Opens the link of a connection, opens a new link if the server has ended, and sends calls over the link.
 
-    It does not refer to the Connection, so that Python can free a Connection that nobody uses.
+    A _Life has no reference to its Connection, so that Python can free a Connection that nobody uses.
     """
 
     def __init__(self, target: Target, handshake: float) -> None:
@@ -243,19 +251,20 @@ class _Life:
         self.log = ServerLog()
         self.closed = False
         self.news: object | None = None
-        """A new object each time that the server's list may have changed; None after the list was read."""
+        """None if `_listed` is up to date. If the server's list may have changed, `news` is a new object for each such change."""
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
         self._listed: dict[str, str] = {}
-        """The server's list as it was read last. If a tool differs there from the pinned one, its calls are refused."""
+        """The newest list that was read from the server: a tool's name -> the tool as JSON text. If this text differs from the
+        JSON text of the pinned tool, calls of the tool are refused."""
         self._askers = Askers()
         self.title, self.short_name = target.title, "server"
 
     # --- from code without `await` ---
 
     def list_tools(self) -> list[Any]:
-        """Read the server's list of tools, and remember it as the pinned one. Raises ConnectionFailed."""
+        """Read the server's list of tools, and pin the tools in the list. Raises ConnectionFailed."""
         link = self._open()
         news = self.news
         outcome = link.run_sync(_list_all, self._handshake)
@@ -268,12 +277,12 @@ class _Life:
         return listed
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
-        """Call a tool from a person's own code. Raises ServerError."""
+        """Call a tool for a person's own code, without a model. Raises ServerError."""
         link = self._open_again()
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
     def ping(self) -> str:
-        """Ask the server for its first tools. Returns what is wrong; "" if the server answers."""
+        """Ask the server for the first page of its tools. Return "" if the server answers. If not, return the problem as text."""
         link = self._link
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
@@ -281,7 +290,7 @@ class _Life:
         return "" if outcome.error is None else link.explain(outcome.error)
 
     def close(self, *, wait: bool = True) -> None:
-        """End the link. After this, no new link is opened."""
+        """Close the link. After this, no new link is opened."""
         with self._lock:
             self.closed = True
             link, self._link = self._link, None
@@ -292,13 +301,16 @@ class _Life:
     # --- a call of a run ---
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
-        """Call a tool, over a new link if the last one has ended. A cancel is passed on to the server. Raises ServerError."""
+        """Call a tool. If the last link has ended, open a new link first. Raises ServerError.
+
+        If the caller is cancelled, the server gets the protocol's cancel message.
+        """
         link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
             link = await in_thread(self._open_again)
 
         async def ask(approval: Approval) -> Decision:
-            """Ask on the run's loop. Called on the link's loop."""
+            """Ask a person. This function is called on the link's loop, but `context.ask` must run on the loop of the run."""
             asking = asyncio.run_coroutine_threadsafe(_await(context.ask(approval)), loop)
             return await asyncio.wrap_future(asking)
 
@@ -319,39 +331,49 @@ class _Life:
             self._check_pinned(tool)
             with self._askers.running(asker):
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
-            return read_result(tool, result)  # here, since a long result would block the run's loop
+            # The result is read on the link's thread, since a long result would block the run's loop.
+            return read_result(tool, result)
 
         return work
 
     async def _look_again(self, client: Any) -> None:
-        """Read the list again, after a change or after a new start of the server. Calls that come meanwhile read it, too."""
+        """Read the server's list again, since the list may have changed, or the server was started again.
+
+        If another call begins before the new list has arrived, this call reads the list, too.
+        """
         news = self.news
         self._take_list(await _list_all(client), news)
 
     def _take_list(self, listed: list[Any], news: object) -> None:
-        """Keep the list that was read. `news` is `self.news` from before: if it is another now, the list is out of date again."""
+        """Store the list that was read. `news` is the value that `self.news` had before the reading.
+
+        If `self.news` has another value now, the list has changed again meanwhile. Then `self.news` keeps this value.
+        """
         self._listed = {one.name: describe_listed(one) for one in listed}
         if self.news is news:
             self.news = None
 
     @property
     def changed(self) -> bool:
-        """True if the server's list is different from the pinned one, or may be."""
+        """True if the server's list differs from the pinned tools, or if the list may have changed since it was read."""
         return self.news is not None or self._listed != self._pinned
 
     def _check_pinned(self, tool: ServerTool) -> None:
-        """Raise ServerError if the server's list no longer has the tool as it was pinned."""
+        """Raise ServerError if the server has removed the tool, or has changed it since it was pinned."""
         now = self._listed.get(tool.own_name)
         if now is None:
             raise ServerError(f"{tool.name} was not run: the server does not have it any more")
         if now != tool.listed:
             raise ServerError(
-                f"{tool.name} was not run: the server has changed its description or schema since it was pinned; "
-                "the person has to look at it and call refresh() on the connection"
+                f"{tool.name} was not run: the server has changed its description or schema since it was listed; "
+                "a person has to check the change and call refresh() on the connection"
             )
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
-        """Return the value of the server's answer. Raises ServerError, with the last lines of stderr if the server is gone."""
+        """Return the value of the server's answer. Raises ServerError if there is no value.
+
+        If the server is gone, the message contains the last lines of its stderr.
+        """
         error = outcome.error
         if error is None:
             return outcome.value
@@ -367,9 +389,9 @@ class _Life:
     # --- links ---
 
     def _open_again(self) -> Link:
-        """Return the open link, or open a new one. The first call over a new link reads the server's list of tools again.
+        """Return the open link. If there is none, open a new link. Raises ServerError.
 
-        Raises ServerError.
+        The first call over a new link reads the server's list of tools again.
         """
         try:
             return self._open()
@@ -416,7 +438,10 @@ async def _list_first(client: Any) -> Any:
 
 
 async def _list_all(client: Any) -> list[Any]:
-    """Return the tools of all pages of the list, within limits. If several tools have the same name, the first one is taken."""
+    """Return the tools of all pages of the server's list: at most MOST_TOOLS tools and _MOST_PAGES pages.
+
+    If several tools have the same name, only the first of these tools is returned.
+    """
     found: dict[str, Any] = {}
     cursor = None
     for _ in range(_MOST_PAGES):
@@ -432,7 +457,8 @@ async def _list_all(client: Any) -> list[Any]:
 # --- connect ----------------------------------------------------------------------------------------------------
 
 _of_cells: dict[tuple[str, int, str], tuple[int, weakref.ref[Connection]]] = {}
-"""(the cell's file name, line, target) -> (the number of cells that had run by then, the connection made there)."""
+"""Which connection each `connect()` in a cell has made:
+(the cell's file name, the line, the target's title) -> (how many cells had run before, the Connection)."""
 
 
 _SECONDS = Check((int, float), "a number of seconds", above=0, unit=" seconds")
@@ -449,7 +475,7 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def _check_given(given: Mapping[str, object]) -> None:
-    """Raise Mistake for a value that its keyword does not take."""
+    """Raise Mistake if a value is not valid for its keyword."""
     for keyword, value in given.items():
         if fault := _CHECKS[keyword].find_fault(f"connect(): {keyword}", value):
             raise Mistake(str(fault))
@@ -470,31 +496,32 @@ def connect(
     max_result: int | None = None,
     handshake: float = HANDSHAKE,
 ) -> Connection:
-    """Connect to an MCP server, and return when it has answered the handshake and listed its tools.
+    """Connect to an MCP server. The call returns after the server has answered the handshake and listed its tools.
 
     Args:
-        server: a command ("uvx mcp-server-fetch", or its words as a list), an address (https://…), "litellm_proxy" for the
-            tools of LiteLLM's gateway, or a server object of this notebook.
+        server: a command (as one text, "uvx mcp-server-fetch", or as a list of words), an address (https://…),
+            "litellm_proxy" for the tools of LiteLLM's gateway, or a server object of this notebook.
         env: maps the names of the command's environment variables to the NAMES of the variables that have the values.
         headers: maps the names of HTTP headers to the NAMES of the variables that have the values.
         cwd: the folder that the command starts in.
-        roots: folders that the server gets if it asks where it may work. Nothing forces the server to stay there.
-        permissions: for this server's tools: a mode, a mapping from the server's names to modes ("*": all others), or a
-            callable. Without it, a person is asked about every call, also if the mode of the run is "full".
-        include: the only tools to take, by the server's names.
-        exclude: tools to leave out.
-        name: put before a tool's name if another tool has the same name; default: the server's own name.
+        roots: folders that the server gets if it asks where it may work. Nothing forces the server to use only these folders.
+        permissions: the permissions of this server's tools: a mode, a callable, or a mapping from the server's names of tools
+            to modes. In the mapping, "*" means all other tools. By default, a person is asked about every call of these tools,
+            also if the mode of the run is "full".
+        include: the server's names of the tools to use. Default: all tools.
+        exclude: the server's names of tools to leave out.
+        name: the prefix for a tool's name if another tool has the same name. Default: the name that the server gives itself.
         timeout: seconds that one call may take.
         max_result: how many characters of a result the model gets.
         handshake: seconds that the server has for the handshake and for its list of tools.
 
-    Raises Mistake for a wrong argument, ConnectionFailed for a server that does not answer.
+    Raises Mistake if an argument is wrong, and ConnectionFailed if the server does not answer.
     """
     if permissions is not None:
         check_policy(permissions)
     given = {"cwd": cwd, "name": name, "timeout": timeout, "max_result": max_result, "handshake": handshake}
     _check_given({**given, "include": include, "exclude": exclude})
-    frame = sys._getframe(1)  # noqa: SLF001 - the caller's, for the names of variables
+    frame = sys._getframe(1)  # noqa: SLF001 - the frame of the caller, to look up its variables
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
     target = dataclasses.replace(target, roots=read_roots(roots))
     place = _find_place(frame, target)
@@ -517,21 +544,21 @@ def connect(
 
 
 def _find_place(frame: FrameType, target: Target) -> tuple[str, int, str] | None:
-    """Return which line of which cell calls `connect()`; None for code that is in no cell."""
+    """Return (the cell's file name, the line that calls `connect()`, the target's title). Return None outside a cell."""
     if "In" not in frame.f_globals or frame.f_code.co_name != "<module>":
         return None
     return frame.f_code.co_filename, frame.f_lineno, target.title
 
 
 def _count_cells(frame: FrameType) -> int:
-    """Return how many cells have run: IPython keeps their texts in `In`."""
+    """Return how many cells have run. IPython keeps the texts of these cells in the list `In`."""
     return len(frame.f_globals.get("In") or ())
 
 
 def _close_earlier(place: tuple[str, int, str] | None, frame: FrameType) -> None:
-    """Close the connection that this line made when its cell was executed before.
+    """Close the connection that the same line has made in an earlier execution of its cell.
 
-    Connections from the same execution stay open, e.g. if the line is in a `for` loop.
+    A connection from the present execution stays open, for example if the line is in a `for` loop.
     """
     when, earlier = _of_cells.get(place, (0, None)) if place is not None else (0, None)
     connection = earlier() if earlier is not None else None

@@ -1,10 +1,12 @@
-"""One link to a server, from the handshake to the end. If the server ends, the connection may open another link.
+"""One link to a server: the link opens an MCP client, sends calls, and closes the client. If the server ends, the connection may
+open another link.
 
-A link has a thread of its own with an event loop. One task of that loop opens the client, keeps it and closes it. So nothing is
-nested in the notebook's loop, and no cancel scope of anyio crosses a task.
+Each link has a separate thread with an event loop. One task of this loop opens and closes the client. So nothing is nested in
+the notebook's loop, and each cancel scope of anyio is entered and left in the same task.
 
-Calls come from any thread, and run as tasks on that loop. For a call that is cancelled, the client sends the protocol's cancel.
-The thread is a daemon: when the interpreter ends, `close_all` waits for it, but not for ever.
+Calls can come from any thread. They run as tasks on the link's loop. If a call is cancelled, the client sends the cancel message
+of the protocol to the server. The thread is a daemon thread: when the interpreter ends, `close_all` waits for the thread, but
+only for `CLOSING` seconds.
 """
 
 from __future__ import annotations
@@ -37,21 +39,21 @@ if TYPE_CHECKING:
 
 THREAD = "toolloop-mcp"
 HANDSHAKE = 30.0
-"""Seconds until a server must have answered the handshake."""
+"""How many seconds a server has to answer the handshake."""
 CLOSING = 10.0
-"""Seconds that `close` waits for a server's end. The client gives the server 2 seconds to end by itself, then kills it."""
+"""How many seconds `close` waits until the server has ended. The client waits 2 seconds for the server, and then kills it."""
 _GRACE = 0.5
-"""Seconds between SIGTERM and SIGKILL to processes that a server has left behind."""
+"""Seconds between SIGTERM and SIGKILL for child processes that still run after their server has ended."""
 _TRIM = 1.0
-"""Seconds between two checks of the length of a log."""
+"""Seconds between two checks of the size of the log file."""
 
 _CLOSED = "the connection is closed"
 _LISTENED = "2026-07-28"
-"""The first version of the protocol in which a client can listen for changes."""
+"""The first version of the protocol in which a client can listen for changes of the list of tools."""
 
 
 class ConnectionFailed(HarnessError):
-    """A server could not be reached, or its answer was no MCP. The message is one line that says why."""
+    """Raised if a server cannot be reached, or does not answer with valid MCP messages. The text is one line with the reason."""
 
     def __str__(self) -> str:
         return hide(super().__str__())
@@ -61,7 +63,7 @@ class ConnectionFailed(HarnessError):
 
 
 class Link:
-    """An MCP client on a thread of its own. A link is opened once and closed once."""
+    """An MCP client on a separate thread. A link is opened once and closed once."""
 
     def __init__(
         self,
@@ -71,8 +73,10 @@ class Link:
         on_change: Callable[[], None],
         ask: Callable[[], Asker | None],
     ) -> None:
-        """`on_change` is called, on the link's thread, when the server says that its tools have changed. `ask` returns the Asker
-        for a question of the server, or None.
+        """Prepare a link. `open` starts the thread and connects to the server.
+
+        `on_change` is called on the link's thread when the server reports that its tools have changed. `ask` is called when the
+        server asks a question. It returns the Asker that passes the question to a person, or None.
         """
         self._target, self._log, self._on_change, self._find_asker = target, log, on_change, ask
         self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
@@ -83,12 +87,15 @@ class Link:
         self._status = 0
         """The HTTP status of the last request."""
         self.ended = False
-        """True when the server is gone, or the link was closed."""
+        """True if the server is gone, or if the link was closed."""
 
     # --- from any thread ---
 
     def open(self, timeout: float = HANDSHAKE) -> Client:
-        """Start the thread, and wait for the handshake. Raises ConnectionFailed after it has ended the server's process."""
+        """Start the thread, and wait until the handshake is done. Return the client.
+
+        If the handshake fails, end the server's process and raise ConnectionFailed.
+        """
         _require_client()
         _open_links.add(self)
         self._timeout = timeout
@@ -110,18 +117,21 @@ class Link:
         return self._client
 
     def close(self, *, wait: bool = True) -> None:
-        """Close the server's input, then end its processes that do not end by themselves. Safe to call twice, from any thread."""
+        """Close the server's input. If the server's processes do not end then, kill them.
+
+        May be called from any thread, and more than once.
+        """
         self.ended = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed already
+            with contextlib.suppress(RuntimeError):  # the loop is already closed
                 self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - `_cancel` may change until then
         if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(CLOSING)
 
     async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
-        """Run `work(client)` on the link's thread, and return its outcome. If the caller is cancelled, so is the work.
+        """Run `work(client)` on the link's thread, and return the outcome. A cancel of the caller also cancels the work.
 
-        If the link has ended, nothing runs, and the outcome is a ConnectionFailed.
+        If the link has ended, the work does not run, and the error of the outcome is ConnectionFailed.
         """
         future = self._begin(work)
         return (
@@ -129,7 +139,7 @@ class Link:
         )
 
     def run_sync(self, work: Callable[[Client], Awaitable[object]], timeout: float) -> Outcome:
-        """Like `run`, for code without `await`. Ctrl-C cancels the work; so does the end of `timeout` (seconds)."""
+        """Do the same as `run`, for code without `await`. The work is cancelled by Ctrl-C, and after `timeout` seconds."""
         future = self._begin(work)
         if future is None:
             return Outcome(error=ConnectionFailed(_CLOSED))
@@ -149,7 +159,7 @@ class Link:
     def _begin(
         self, work: Callable[[Client], Awaitable[object]]
     ) -> concurrent.futures.Future[Outcome] | None:
-        """Start `work` on the link's thread, and return its future; None if the link has ended."""
+        """Start `work` on the link's thread, and return a future of its outcome. Return None if the link has ended."""
         client, loop = self._client, self._loop
         if self.ended or client is None or loop is None:
             return None
@@ -165,7 +175,7 @@ class Link:
             return None
 
     def lost(self, error: BaseException) -> bool:
-        """Return whether an error of a call means that the server is gone."""
+        """Return True if the error of a call means that the server is gone."""
         if self.ended or isinstance(error, ConnectionFailed):
             return True
         import anyio
@@ -198,7 +208,7 @@ class Link:
             _open_links.discard(self)
 
     async def _live(self) -> None:
-        """The one task of the link in which all contexts of the client are entered and left."""
+        """Open the client, serve calls and close the client. This one task enters and leaves all contexts of the client."""
         outcome = await attempt(self._serve())
         self.ended = True
         if not self._opened.done():
@@ -212,7 +222,8 @@ class Link:
             self._cancel = scope.cancel
             async with self._make_client() as client:
                 scope.deadline = math.inf
-                # We check results ourselves: the client would try any pattern of a server, and some block Python for ever.
+                # Switch off the client's check of results. The client would try each `pattern` in the server's schema, and a
+                # regular expression can block Python for ever. `read_result` checks the results instead.
                 client.session.validate_tool_result = _accept_result
                 self._client = client
                 async with anyio.create_task_group() as tasks:
@@ -224,10 +235,13 @@ class Link:
                     tasks.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Listen for changes of the tools, if the protocol has that. In an older one, messages tell them (`_take_message`)."""
+        """Listen for changes of the list of tools, if the protocol's version allows it.
+
+        In older versions, the server sends a message when the list changes. `_take_message` gets this message.
+        """
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
-            await attempt(self._hear(client))  # a server need not offer it
+            await attempt(self._hear(client))  # a server may not offer this
 
     async def _hear(self, client: Client) -> None:
         async with client.listen(tools_list_changed=True) as changes:
@@ -256,13 +270,19 @@ class Link:
         )
 
     async def _list_roots(self, _context: object) -> Any:
-        """Answer with the folders in `roots=`. Without folders, the client itself tells the server that it has no roots."""
+        """Return the folders in `roots=`, when the server asks for them.
+
+        If `roots=` is empty, the client does not get this method, and tells the server that it does not support roots.
+        """
         from mcp_types import ListRootsResult
 
         return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
-        """Let a person fill in the form of the server's question, and return it. If nobody can, or if it is no form, decline."""
+        """Show the form of the server's question to a person, and return the filled form.
+
+        The answer is "decline" if no person can be asked, or if the question has no form.
+        """
         from mcp_types import ElicitResult
 
         asker = self._find_asker()
@@ -290,7 +310,7 @@ class Link:
 
     @asynccontextmanager
     async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:
-        """Start the server's process, and yield the streams to it. At the end, no process of the server's group is left."""
+        """Start the server's process, and yield the streams to it. Afterwards, end all processes of the server's process group."""
         import anyio
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -318,7 +338,10 @@ class Link:
                     await _end_group(number)
 
     async def _pass_on(self, read: Any, send: Any) -> None:
-        """Pass the server's messages on, count the lines that are no messages, and notice the server's end."""
+        """Pass the server's messages on to the client, and count the lines that are no messages.
+
+        When the server's output ends, set `ended`.
+        """
         async with send:
             async for message in read:
                 if isinstance(message, Exception):
@@ -329,7 +352,10 @@ class Link:
 
 
 def _require_client() -> None:
-    """Import the client before the server's time begins: the import takes a second. Raises Mistake if it is not installed."""
+    """Import the package `mcp`. Raises Mistake if the package is not installed.
+
+    The import takes a second. It is done here, so that this second is not part of the server's time for the handshake.
+    """
     try:
         from mcp import Client  # noqa: F401
     except ImportError as error:
@@ -342,7 +368,10 @@ async def _accept_result(_name: str, _result: object) -> None: ...
 
 
 def _silence_client_log() -> None:
-    """Drop the client's own log lines, which are for its developers, unless somebody has set up logging for it."""
+    """Drop the log lines of the package `mcp`, since they are for its developers.
+
+    If somebody has added a handler to the logger "mcp", change nothing.
+    """
     logger = logging.getLogger("mcp")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -352,10 +381,11 @@ def _silence_client_log() -> None:
 
 
 def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...], Path]:
-    """Return (a command that first writes its process number to `file`, `file`).
+    """Return (a command that writes its process id to `file` and then runs `command`, `file`).
 
-    The client (mcp 2.3) starts a process in a group of its own, and does not tell us the number. If a server ends by itself,
-    the client leaves the server's children running. On Windows, the client's job object ends them all.
+    The client (mcp 2.3) starts the server in a new process group, but does not give us the process id. If the server ends by
+    itself, the client does not end the server's child processes. So `_end_group` needs the id. On Windows, `command` is
+    returned without a change, since the client's job object ends all processes there.
     """
     if os.name != "posix":
         return command, file
@@ -363,7 +393,10 @@ def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...],
 
 
 async def _end_group(number: Path) -> None:
-    """End the processes of a group that still run after the group's leader has ended. `number` is the file with its number."""
+    """End the processes of the server's group that still run after the server has ended.
+
+    `number` is the file that contains the server's process id.
+    """
     try:
         group = int(number.read_text())  # noqa: ASYNC240 - a few bytes
     except (OSError, ValueError):  # it was not started; or this is Windows
@@ -382,12 +415,12 @@ async def _end_group(number: Path) -> None:
 # --- the end of the process -------------------------------------------------------------------------------------
 
 _open_links: set[Link] = set()
-"""The links whose thread runs."""
+"""The links whose threads are running."""
 
 
 @atexit.register
 def close_all() -> None:
-    """Close all open links at once, so that a kernel that ends leaves no server behind."""
+    """Close all open links when the kernel ends, so that no server is still running afterwards. All links close in parallel."""
     links = list(_open_links)
     for link in links:
         link.close(wait=False)

@@ -1,4 +1,4 @@
-"""A server's stderr. It is written to a file, never to the stderr of this process. Error messages show its last lines."""
+"""Keep what a server writes to stderr in a file. Error messages about the server show the last lines of this file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TextIO
 from ..core.text import hide, plain, settle_lines
 
 MOST_BYTES = 10_000_000
-"""A file with more bytes is emptied, since a server may write without end."""
+"""If the file has more bytes, it is emptied, since a server may write without end."""
 TAIL = 20_000
-"""How many bytes at the end of the file can be read."""
+"""How many bytes are read from the end of the file. Earlier bytes are not used."""
 LAST_WORDS = 300
-"""The most characters of the last lines that an error message shows."""
+"""How many characters of the last lines an error message shows at most."""
 
 
 class ServerLog:
@@ -27,25 +27,28 @@ class ServerLog:
         self._path = Path(name)
         self._last = ""
         self.noise = 0
-        """Lines on stdout that were no MCP messages."""
+        """How many lines of the server on stdout were no MCP messages."""
 
     def open(self) -> TextIO:
-        """Open the file for a server's process. Each write goes to the end of the file, also after `trim` has emptied it."""
+        """Open the file, so that a server's process can write to it. After `trim` has emptied the file, writing continues."""
         return self._path.open("a", encoding="utf-8")
 
     def trim(self) -> None:
-        """Empty the file if it is too long. Its end is kept in memory."""
+        """Empty the file if it has more than MOST_BYTES. Keep its last TAIL bytes in memory."""
         with contextlib.suppress(OSError):
             if self._path.stat().st_size > MOST_BYTES:
                 self._last = self._read()
                 os.truncate(self._path, 0)
 
     def tail(self) -> str:
-        """Return the end of the log as plain text, without API keys."""
+        """Return the last part of the log as plain text. API keys are hidden."""
         return hide(plain(settle_lines(self._last + self._read()))[-TAIL:])
 
     def last_words(self) -> str:
-        """Return one line: the last lines of stderr, and how many lines on stdout were no messages; "" if there are neither."""
+        """Return one line. It contains the last lines of stderr, and the number of lines on stdout that were no MCP messages.
+
+        Return "" if the server has written neither.
+        """
         lines = [line.strip() for line in self.tail().splitlines() if line.strip()]
         words = " / ".join(lines[-3:])[-LAST_WORDS:]
         said = f"its last lines on stderr: {words}" if words else ""
@@ -53,12 +56,12 @@ class ServerLog:
         return "; ".join(part for part in (said, noise if self.noise else "") if part)
 
     def add_last_words(self, line: str) -> str:
-        """Return `line`, which is about the server, followed by the server's last lines."""
+        """Return `line`, a message about the server, followed by the text of `last_words`."""
         words = self.last_words()
         return f"{line}; {words}" if words else line
 
     def close(self) -> None:
-        """Remove the file. `tail()` still returns its end."""
+        """Remove the file. `tail()` can still be called afterwards: it returns the last part, which is kept in memory."""
         self._last = self.tail()
         with contextlib.suppress(OSError):
             self._path.unlink()

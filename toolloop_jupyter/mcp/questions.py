@@ -1,8 +1,8 @@
-"""A server's questions to a person during a tool call (the protocol's elicitation). A question is a form. The server gets the
-filled form only if the person sends it.
+"""Show a server's questions to a person during a tool call. The protocol calls this "elicitation". A question is a form. The
+server gets the filled form only if the person sends it.
 
-Two other kinds of requests are refused: those that ask for a model's answer (sampling), and those that send the person to an
-address.
+Two other kinds of requests are refused: a request for a model's answer (sampling), and a request that the person opens a web
+page.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..core.tools import InvalidArguments, JsonSchema, ToolContext
 from .schema import UnusableSchema, check_schema, find_problem
 
 _MESSAGE = 2_000
-"""The most characters of a server's question that are shown."""
+"""How many characters of a server's question are shown at most."""
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}
 
 _current: contextvars.ContextVar[Asker | None] = contextvars.ContextVar("toolloop_mcp_asker", default=None)
 
 
 class Asker:
-    """Asks the person whose run has called the tool."""
+    """Asks the server's questions during one tool call. The person who started the run answers."""
 
     def __init__(self, tool: str, server: str, context: ToolContext) -> None:
         self._tool, self._server, self._context = tool, server, context
@@ -36,7 +36,8 @@ class Asker:
     async def ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
         """Ask the person, and return (the protocol's action, the filled form).
 
-        The action is "decline" also if nobody can answer, or if the schema or the filled form is not valid.
+        The action is "accept", "decline" or "cancel". It is "decline" if the person declines, if no person can be asked, or if
+        the schema or the filled form is not valid.
         """
         try:
             check_schema(schema)
@@ -83,7 +84,7 @@ def _read(decision: Decision, approval: Approval, schema: JsonSchema) -> tuple[s
 def _show_choices(schema: JsonSchema) -> JsonSchema:
     """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`.
 
-    Their titles become part of the description.
+    The titles of these choices become part of the description.
     """
     properties = dict(schema.get("properties") or {})
     for name, part in properties.items():
@@ -97,9 +98,11 @@ def _show_choices(schema: JsonSchema) -> JsonSchema:
 
 
 def _fill_in(schema: JsonSchema) -> dict[str, object]:
-    """Return what the form has at first: for each field the default, the first choice, or an empty value.
+    """Return the values that the form shows before a person edits it: for each field its default, its first choice, or an empty
+    value.
 
-    An optional field is left out if an empty value is not valid for it, for example if a text has a `format` or a `minLength`.
+    If a field is optional and an empty value is not valid for this field, the field is left out. An example is a text with a
+    `format` or a `minLength`.
     """
     required = schema.get("required") or ()
     filled: dict[str, object] = {}
@@ -120,14 +123,17 @@ def _fill_in(schema: JsonSchema) -> dict[str, object]:
 
 
 class Askers:
-    """The Asker of each call that runs over one connection."""
+    """The Askers of all calls that are running over one connection."""
 
     def __init__(self) -> None:
         self._running: list[Asker] = []
 
     @contextlib.contextmanager
     def running(self, asker: Asker) -> Iterator[None]:
-        """While entered, `asker` gets the questions that come in this task; if no other call runs, it gets all questions."""
+        """Use `asker` for the server's questions during a `with` block.
+
+        `asker` gets each question that arrives in the present task. If no other call is running, `asker` gets all questions.
+        """
         self._running.append(asker)
         token = _current.set(asker)
         try:
@@ -137,7 +143,10 @@ class Askers:
             self._running.remove(asker)
 
     def find(self) -> Asker | None:
-        """Return the Asker for a question that comes now; None if nobody can tell which call asks. That question is declined."""
+        """Return the Asker for a question that has just arrived.
+
+        Return None if it is not known to which running call the question belongs. The caller then declines the question.
+        """
         if (mine := _current.get()) is not None:
             return mine
         return self._running[0] if len(self._running) == 1 else None

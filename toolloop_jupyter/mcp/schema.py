@@ -1,6 +1,7 @@
-"""Checks a server's JSON schema, rewrites it for the model, and checks arguments against it.
+"""Check a server's JSON schema, rewrite the schema for the model, and check arguments against it.
 
-The schema comes from outside. Nothing is fetched for it, no pattern is tried that could take for ever, and its size is limited.
+The schema comes from outside and may be hostile. So its references are never fetched from the network, its size is limited, and
+patterns that could take very long are not tried.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from ..core.tools import (
 )
 
 LONGEST = 100_000
-"""The most characters of a schema. The longest schemas of servers in use have some thousands."""
+"""How many characters a schema may have. The longest schemas of real servers have several thousand characters."""
 MOST_PARTS = 2_000
-"""The most schemas within a schema. The check of each takes a millisecond."""
+"""How many schemas may be inside a schema, itself included. The check of each schema takes a millisecond."""
 _LONGEST_CHAIN = 50
-"""The most references of which each leads to the next one."""
-_MOST = 10  # problems in one message
+"""How many references may follow each other: a `$ref` to a part that is a `$ref` again, and so on."""
+_MOST = 10  # the most problems that one message lists
 _TYPES = {
     "integer": "an integer",
     "number": "a number",
@@ -54,22 +55,23 @@ _TYPES = {
     "null": "null",
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""The names of properties that providers accept."""
+"""Matches the names that all providers accept for a property."""
 _BY_NAME = frozenset(
     ("dependentRequired", "dependentSchemas", "dependencies", "if", "then", "else", "propertyNames")
 )
-"""Keywords that name arguments. If an argument gets another name, these keywords are removed at the top of the schema."""
+"""Keywords of a schema that contain names of arguments. If an argument gets a new name, these keywords are removed at the top
+level of the schema, since they contain the old name."""
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _MOST_PATTERN = 200
-"""A pattern with more characters is not tried."""
+"""If a pattern has more characters, it is not tried."""
 
 
 class UnusableSchema(ValueError):
-    """A tool with this schema cannot be offered to a model. str() says why."""
+    """Raised if a tool with this schema cannot be offered to a model. The text contains the reason."""
 
 
 def check_schema(schema: JsonSchema) -> None:
-    """Raise UnusableSchema for a schema that providers refuse, or by which arguments cannot be checked."""
+    """Raise UnusableSchema if providers refuse this schema, or if arguments cannot be checked against it."""
     if is_deeper(schema):
         raise UnusableSchema("its schema is nested too deep")
     if isinstance(attempt_call(_write, schema), Raised):
@@ -80,7 +82,7 @@ def check_schema(schema: JsonSchema) -> None:
     if schema.get("type") != "object":
         raise UnusableSchema('its schema does not have "type": "object"')
     if mixed := [key for key in ("anyOf", "oneOf", "allOf", "enum", "not", "$ref") if key in schema]:
-        raise UnusableSchema(f"its schema has {mixed[0]} at its top, which providers refuse")
+        raise UnusableSchema(f"its schema has {mixed[0]} at its top level, and providers refuse this")
     parts = attempt_call(lambda: sum(1 for _ in walk_schema(schema)))
     if not isinstance(parts, int) or parts > MOST_PARTS:
         raise UnusableSchema(f"its schema has more than {MOST_PARTS:,} parts")
@@ -89,22 +91,28 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema("its schema is no valid JSON schema")
     if isinstance(attempt_call(lambda: _check_form({**make_offered(schema), "$schema": _NEWEST})), Raised):
         raise UnusableSchema(
-            "its schema is of an old draft, and cannot be written in the newest draft, which providers take"
+            "its schema uses an old draft and cannot be written in the newest draft, but providers require the newest draft"
         )
 
 
 def _write(schema: JsonSchema) -> bytes:
-    """Write a schema as a provider gets it. Raises ValueError for values that JSON does not have: NaN, half a character."""
+    """Return the JSON bytes that a provider gets.
+
+    Raises ValueError if the schema has a value that JSON does not allow, such as NaN or a lone surrogate.
+    """
     return json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
 
 
 def _check_form(schema: JsonSchema) -> None:
-    """Raise an error for a schema that its draft does not allow. Patterns are not checked: they may be written for JavaScript."""
+    """Raise an error if the schema is not valid in its draft of JSON Schema.
+
+    Patterns are not checked, since they may be written for JavaScript.
+    """
     _find_draft(schema).check_schema(schema, format_checker=jsonschema.FormatChecker(formats=()))
 
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
-    """Map a new name to the schema's own name, for each argument whose own name a provider would refuse."""
+    """Return a mapping from new names to the schema's names. It contains the arguments whose names a provider would refuse."""
     names = list(schema.get("properties") or ())
     taken = set(filter(_KEY.fullmatch, names))
     keys: dict[str, str] = {}
@@ -115,7 +123,7 @@ def find_wire_names(schema: JsonSchema) -> dict[str, str]:
 
 
 def make_offered(schema: JsonSchema) -> JsonSchema:
-    """Make the schema for the model, with keywords and names that all providers take."""
+    """Return the schema for the model. It contains only keywords and names that all providers accept."""
     made, wire = adapt_schema(schema), {own: key for key, own in find_wire_names(schema).items()}
     made = map_schema(made, _make_plain)
     if wire:
@@ -133,7 +141,10 @@ def make_offered(schema: JsonSchema) -> JsonSchema:
 
 
 def _make_plain(node: JsonSchema) -> JsonSchema:
-    """Remove invisible characters from the texts of one schema, in place, so that the model reads only what a person can see."""
+    """Remove invisible characters from the title and the description in `node`, and return `node`.
+
+    So the model reads only text that a person can see.
+    """
     for keyword in ("title", "description"):
         if isinstance(node.get(keyword), str):
             node[keyword] = plain(node[keyword])
@@ -141,7 +152,7 @@ def _make_plain(node: JsonSchema) -> JsonSchema:
 
 
 def _rename_reference(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
-    """Give a reference to a renamed argument the argument's new name, in place."""
+    """If the `$ref` in `node` leads to a renamed argument, put the new name into the `$ref`. Return `node`."""
     match str(node.get("$ref", "")).split("/"):
         case ["#", "properties", name, *rest] if (own := _read_key(name)) in wire:
             node["$ref"] = "/".join(["#", "properties", wire[own], *rest])
@@ -149,7 +160,7 @@ def _rename_reference(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
 
 
 def _check_references(schema: JsonSchema) -> None:
-    """Raise UnusableSchema for a `$ref` that leaves the schema, points to a part that is missing, or leads back to itself."""
+    """Raise UnusableSchema if a `$ref` points outside the schema, points to a missing part, or leads back to itself."""
     for part in walk_schema(schema):
         node: Any = part
         seen: set[str] = set()
@@ -178,37 +189,38 @@ def _follow(schema: JsonSchema, reference: str) -> Any:
 
 
 def _read_key(part: str) -> str:
-    """Decode one part of a reference into the name that it stands for."""
+    """Return the name in one part of a reference, without the escapes of URLs and JSON pointers."""
     return urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
 
 
 # --- checking a value -------------------------------------------------------------------------------------------
 #
-# A schema of a few lines can ask for endless work: a pattern that goes back and forth, definitions that double at each step, a
-# comparison of all pairs in a long list. So we count the keywords that are tried. We do not check a keyword that could take for
-# ever; the server checks it.
+# A short schema can cause endless work: a pattern that backtracks, definitions that double at each step, or a comparison of all
+# pairs in a long list. So the number of keywords that are tried is limited. If the check of a keyword could take very long, this
+# keyword is not checked here, but only by the server.
 
 _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
-"""A function that jsonschema calls for one keyword; it returns the errors of the value."""
+"""A function that jsonschema calls to check a value against one keyword. It returns the errors in the value."""
 _left: ContextVar[list[int]] = ContextVar("toolloop_mcp_work_left")
 _WORK, _WORK_PER_CHARACTER = 20_000, 10
-"""The most keywords that are tried on a value: a fixed number, and a number for each character of its JSON."""
+"""How many keywords may be tried on a value: a fixed number, plus a number for each character in the JSON of the value."""
 
 
 class _TooMuchWork(Exception): ...
 
 
 def _find_draft(schema: JsonSchema) -> type[Validator]:
-    """Find the draft of JSON schema that a schema names; the newest one if it names none, as the protocol says."""
+    """Return the validator for the draft that `$schema` names. Without `$schema`, the MCP protocol requires draft 2020-12."""
     found: type[Validator] = validator_for(schema, jsonschema.Draft202012Validator)
     return found
 
 
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
-    """Make a validator of the draft that counts its work.
+    """Return a validator for the draft that counts the keywords it tries.
 
-    If the schema has patterns for names (`names_by_pattern`), the keywords that try these patterns are not checked.
+    `names_by_pattern` means that the schema has patterns for property names. Then the keywords that try such patterns are not
+    checked.
     """
     own: dict[str, _Check] = {**draft.VALIDATORS, "pattern": _check_pattern}
     own |= {key: check for key, check in _OF_LONG_LISTS.items() if key in own}
@@ -237,7 +249,7 @@ def _check_nothing(_validator: Validator, _wanted: Any, _instance: Any, _schema:
 def _check_distinct(
     _validator: Validator, wanted: Any, instance: Any, _schema: Any
 ) -> Iterator[jsonschema.ValidationError]:
-    """Check `uniqueItems` without comparing each pair of items. 1 and 1.0 count as distinct."""
+    """Check `uniqueItems` without a comparison of all pairs of items. 1 and 1.0 count as different items."""
     if wanted and isinstance(instance, list):
         texts = {json.dumps(item, sort_keys=True) for item in instance}
         if len(texts) < len(instance):
@@ -247,20 +259,23 @@ def _check_distinct(
 def _check_enum(
     validator: Validator, wanted: Any, instance: Any, schema: Any
 ) -> Iterable[jsonschema.ValidationError]:
-    """Check `enum`. Only values that are equal in Python go through the slow comparison, which tells 1 and true apart."""
+    """Check `enum`. Python compares the value with all choices first, since this is fast.
+
+    Only the choices that are equal in Python go through the slow check of jsonschema, for which 1 and true are different.
+    """
     equal = [one for one in wanted if one == instance]
     check: _Check = jsonschema.Draft202012Validator.VALIDATORS["enum"]
     return check(validator, equal[:_MOST], instance, schema)  # type: ignore[no-any-return]
 
 
 _OF_LONG_LISTS: Mapping[str, _Check] = MappingProxyType({"enum": _check_enum, "uniqueItems": _check_distinct})
-"""The keywords whose checks in jsonschema take seconds for a long list."""
+"""Our own checks for keywords whose checks in jsonschema take seconds for a long list."""
 
 
 def _check_pattern(
     _validator: Validator, pattern: Any, instance: Any, _schema: Any
 ) -> Iterator[jsonschema.ValidationError]:
-    """Check `pattern`, if the check is sure to end soon. If not, the check is left to the server."""
+    """Check `pattern` if it is certain that the check is fast. In all other cases, only the server checks the value."""
     if not isinstance(instance, str) or not isinstance(pattern, str) or len(pattern) > _MOST_PATTERN:
         return
     if len(instance) <= _longest_match(pattern) and attempt_call(re.search, pattern, instance) is None:
@@ -268,9 +283,9 @@ def _check_pattern(
 
 
 def _longest_match(pattern: str) -> int:
-    """Return the length of the longest text on which a pattern is tried; -1 if it is tried on none.
+    """Return how many characters a text may have so that the pattern is tried on it. -1: the pattern is never tried.
 
-    Each place where the pattern can continue in two ways multiplies the time by the length of the text.
+    Each repetition or alternative in the pattern (`*`, `+`, `?`, `{1,9}`, `|`) may multiply the time by the length of the text.
     """
     choices = len(re.findall(r"(?<!\\)(?:[*+|]|(?<!\()\?|\{\d*,\d*\})", pattern))
     if choices > 2 or re.search(r"\)[*+?{]|\\\d|\(\?P=", pattern):
@@ -279,7 +294,7 @@ def _longest_match(pattern: str) -> int:
 
 
 def find_problem(schema: JsonSchema, value: object) -> str:
-    """Return one line that says why the value does not fit the schema; "" if it fits."""
+    """Return one line with the reason why the value does not fit the schema. Return "" if the value fits."""
     problems = attempt_call(_list_problems, schema, value)
     if isinstance(problems, Raised):
         return "it cannot be checked against the schema"
@@ -289,9 +304,9 @@ def find_problem(schema: JsonSchema, value: object) -> str:
 def _list_problems(
     schema: JsonSchema, value: object, shown: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """List what does not fit in a value, one line each.
+    """Return one line for each problem in a value.
 
-    `shown` maps the server's name of an argument to the name that the model sees, for each argument that was renamed.
+    `shown` contains the renamed arguments. It maps the server's name of an argument to the name that the model sees.
     """
     names_by_pattern = '"patternProperties"' in json.dumps(schema)
     checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
@@ -309,7 +324,10 @@ def _list_problems(
 
 
 def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Iterator[str]:
-    """Explain an error in lines with the place, the expected and the given value. They look like those for a Python function."""
+    """Yield lines that describe an error: the place, the expected value and the given value.
+
+    The lines have the same form as the messages about arguments of Python functions.
+    """
     path = [*error.absolute_path]
 
     def write(*steps: Any) -> str:
@@ -342,12 +360,15 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
 
 @dataclass(frozen=True)
 class SchemaArguments(JsonArguments):
-    """Checks the arguments of one tool's calls against a JSON schema. The values stay plain JSON."""
+    """Checks the arguments of a tool's calls against a JSON schema. The values are not converted to Python types."""
 
     schema: JsonSchema = field(repr=False)
 
     def check(self, given: JsonObject) -> JsonObject:
-        """Return the checked arguments, by the names that the model knows. Raises InvalidArguments, which lists all faults."""
+        """Return the checked arguments. The keys are the names that the model knows.
+
+        Raises InvalidArguments, which lists the problems.
+        """
         names = find_wire_names(self.schema)
         shown = {own: name for name, own in names.items()}
         own = {names.get(name, name): value for name, value in given.items()}
@@ -364,18 +385,26 @@ class SchemaArguments(JsonArguments):
         return {shown.get(name, name): value for name, value in own.items()}
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """Return the function's arguments: one mapping from the server's own names, which may be any text, to the values."""
+        """Return (the positional arguments, the keyword arguments) for `ServerTool.call_on_server`.
+
+        The only positional argument is a mapping from the server's names to the values. The server's names may be any text, so
+        they are not passed as keyword arguments.
+        """
         names = find_wire_names(self.schema)
         return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
     def _decode(self, given: JsonObject) -> None:
-        """Replace a JSON text by the array or object in it, in place, if the schema wants an array or object and allows no text."""
+        """Decode the values of `given` that a model has sent as JSON text instead of as an array or object.
+
+        A value is decoded only if the schema requires an array or object for it. `given` itself is changed.
+        """
         properties = self.schema.get("properties") or {}
         for key, value in given.items():
             part = properties.get(key)
             if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
                 continue
             if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-                made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # by the rules for all arguments
+                # `parse_arguments` applies the same rules as to all arguments.
+                made = attempt_call(parse_arguments, f'{{"it": {value}}}')
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]

@@ -1,4 +1,4 @@
-"""Turns the argument of `connect()` into a target: a command, an address, LiteLLM's gateway, or a server object."""
+"""Read the argument of `connect()`, and return the target: a command, an address, LiteLLM's gateway, or a server object."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from ..core.text import hide_suspected, leave_out_user, plain, remember
 
 GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A valid name of a header (RFC 9110, 5.6.2)."""
+"""Matches a valid name of an HTTP header (RFC 9110, 5.6.2)."""
 _TAKES = 'connect() takes a command ("uvx mcp-server-time"), an address (https://…) or a server object'
 _EXAMPLES = {"env": 'env={"API_TOKEN": "BOARD_TOKEN"}', "headers": 'headers={"Authorization": "BOARD_TOKEN"}'}
-"""What to write for a keyword that takes names of variables."""
+"""For each keyword that takes names of variables: an example for error messages."""
 _TITLE = 120
-"""The most characters of a command or an address that are shown."""
+"""How many characters of a command or an address are shown at most."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server's command with its environment, its address with the headers, or the server object."""
+    """The server to connect to: a command and its environment, an address and its headers, or a server object."""
 
     kind: Literal["stdio", "http", "memory"]
     title: str
-    """What a person sees as the target. It contains no API key and no value of a variable."""
+    """The text that a person sees for the target. It contains no API key and no value of a variable."""
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     key_place: str = field(default="", repr=False)
-    """Advice for a person if the server refuses the API key: which variables to check."""
+    """Advice for a person if the server refuses the API key: the names of the variables to check."""
     server: object = field(default=None, repr=False)
     roots: tuple[str, ...] = field(default=(), repr=False)
-    """The folders that the server is told about, as addresses (file://…)."""
+    """The addresses (file://…) of the folders that the server gets if it asks for its roots."""
 
 
 def read_target(
@@ -52,10 +52,11 @@ def read_target(
     cwd: str | None,
     names: Mapping[str, object],
 ) -> Target:
-    """Return the target that `given` stands for. The values of `env` and `headers` are names of variables.
+    """Return the target for `given`, the first argument of `connect()`. The values of `env` and `headers` are names of variables.
 
-    Each of these variables is in the environment, or in `names`, the caller's variables. Raises Mistake, which says what to
-    write instead. The message contains no value of a variable.
+    Each variable is looked up in the environment, and then in `names`, which contains the variables of the caller.
+
+    Raises Mistake if an argument is wrong. The message explains what to write, and contains no value of a variable.
     """
     if isinstance(given, str) and given.strip() == GATEWAY:
         _refuse_beside(headers=headers, env=env, cwd=cwd)
@@ -79,7 +80,7 @@ def read_target(
 
 
 def _gateway() -> Target:
-    """Return the target of LiteLLM's gateway. It has the address and the API key that calls of the gateway's models have."""
+    """Return the target of LiteLLM's gateway. The address and the API key are the same as for the gateway's models."""
     base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
         if not value:
@@ -92,7 +93,7 @@ def _gateway() -> Target:
 
 
 def _split(given: str | Sequence[object]) -> list[str]:
-    """Return the words of a command. Raises Mistake for an empty command, and for a program that does not exist."""
+    """Return the words of a command. Raises Mistake if the command is empty, or if the program does not exist."""
     try:
         words = shlex.split(given) if isinstance(given, str) else [os.fspath(word) for word in given]  # type: ignore[call-overload]
     except (ValueError, TypeError) as error:
@@ -109,7 +110,7 @@ def _split(given: str | Sequence[object]) -> list[str]:
 
 
 def _check_server(given: object) -> None:
-    """Raise Mistake unless the object is a server of the official package `mcp`, or a transport for its client."""
+    """Raise Mistake if the object is neither a server of the official package `mcp`, nor a transport for the client of `mcp`."""
     kind = type(given)
     if hasattr(kind, "__aenter__") or any(one.__module__.partition(".")[0] == "mcp" for one in kind.__mro__):
         return
@@ -119,9 +120,9 @@ def _check_server(given: object) -> None:
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
-    """Replace each name of a variable in `env=` or `headers=` by the variable's value.
+    """Return `typed`, the value of `env=` or `headers=`. Each name of a variable is replaced by the value of the variable.
 
-    Raises Mistake, whose message contains no part of a value.
+    Raises Mistake if `typed` or a value is not valid. The message contains no part of a value.
     """
     given = {} if typed is None else typed
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
@@ -149,21 +150,22 @@ def _fits_environment(name: str, value: str) -> bool:
 
 
 def _look_up(variable: object, names: Mapping[str, object]) -> str:
-    """Return the text in an environment or notebook variable. From now on, that text is never shown."""
+    """Return the text in an environment variable or a notebook variable. This text is hidden in all output from now on."""
     value = (os.environ.get(variable) or names.get(variable)) if isinstance(variable, str) else None
     if isinstance(value, str) and value.strip():
-        # Other libraries' errors may show a line break in the value as two characters. So each line is hidden by itself, too.
+        # Errors of other libraries may show a line break in the value as two characters. Then the whole value is not found in
+        # the error. So each line of the value is hidden, too.
         remember([value, *map(str.strip, value.splitlines())])
         return value
-    # The text that was typed may be the value itself, so it is not repeated.
+    # A person may have typed the key itself instead of a name. So the message does not repeat the typed text.
     raise Mistake(
         "connect(): env= and headers= map each name to the NAME of an environment or notebook variable that has the value, "
-        f"for example {_EXAMPLES['headers']}; for one of the names given, there is no variable that has a text"
+        f"for example {_EXAMPLES['headers']}; one of the given names is not the name of a variable that contains text"
     )
 
 
 def _with_scheme(value: str) -> str:
-    """Put "Bearer" before a token that stands alone."""
+    """Return the value of an Authorization header. If the value is only a token, put "Bearer" before the token."""
     return value if " " in value.strip() else f"Bearer {value.strip()}"
 
 
@@ -179,7 +181,7 @@ def _shorten(text: str) -> str:
 
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return the addresses (file://…) of folders. Raises Mistake for a path that is no folder."""
+    """Return the addresses (file://…) of folders. Raises Mistake if a path is not an existing folder."""
     if not isinstance(given, (str, os.PathLike, Iterable)):
         raise Mistake("connect(): roots= takes folders")
     folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
@@ -189,7 +191,7 @@ def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
             path = Path(folder).expanduser().resolve(strict=True)
         except (OSError, RuntimeError, TypeError, ValueError):
             path = None
-        # "" would mean the current folder, but it usually comes from a variable that nobody has set.
+        # "" would mean the current folder. But "" usually comes from a variable that has no value, so "" is refused.
         if path is None or not str(folder) or not path.is_dir():
             raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
         found.append(path.as_uri())

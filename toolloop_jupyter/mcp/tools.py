@@ -1,4 +1,4 @@
-"""Makes a server's tool a tool of the notebook, and reads the results of its calls."""
+"""Make a tool of the notebook from a server's tool, and read the results of the tool's calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..core.tools import DescribedTool, JsonSchema, Tool, ToolContext, ToolSetti
 from .schema import SchemaArguments, find_problem, make_offered
 
 LONGEST_DESCRIPTION = 10_000
-"""The most characters of a tool's description."""
+"""How many characters of a tool's description are used at most."""
 CONTEXT = "context"
 _HINTS = {
     "read_only_hint": ("it only reads", "it may change something"),
@@ -25,28 +25,30 @@ _HINTS = {
     "idempotent_hint": ("calling it twice does no more than once", ""),
     "open_world_hint": ("it reaches beyond the server", "it stays within the server"),
 }
-"""The protocol's hints -> (what the hint says if it is true, what it says if it is false)."""
+"""A hint of the protocol -> (the text if the hint is true, the text if the hint is false)."""
 
 
 class ServerError(Exception):
-    """A server's tool reports an error, or the server cannot answer."""
+    """Raised if a server's tool reports an error, or if the server cannot answer."""
 
 
 class Caller(Protocol):
-    """Sends calls to the server. A connection's `_Life` is a Caller."""
+    """An object that sends calls to the server. The `_Life` of a connection is a Caller."""
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """Call `tool`, and return the value of its result. Raises ServerError."""
+        """Call `tool`, and return the value in its result. Raises ServerError."""
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object:
-        """Like `call`, for code without `await`."""
+        """Do the same as `call`, for code without `await`."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerTool(DescribedTool):
-    """One tool of a server, as the server listed it when this object was made (pinned). Call it yourself with named arguments.
+    """One tool of a server. Your own code can call a ServerTool with named arguments.
 
-    A person's approval of all calls is for this object. If the server changes anything in the tool, a new object replaces it.
+    The tool is pinned: this object keeps the description and the schema that the server listed when the object was made. If a
+    person approves all calls of the tool, the approval is for this object only. If the server changes the tool, `refresh()` makes
+    a new object.
     """
 
     caller: Caller = field(repr=False)
@@ -60,11 +62,11 @@ class ServerTool(DescribedTool):
     claims: str = field(repr=False)
     """The server's claims about the tool's effects, in words. Nobody has checked them."""
     server: str
-    """The server, as a message names it."""
+    """The text for the server in messages, for example "the MCP server …"."""
     qualifier: str = field(repr=False)
     settings: ToolSettings = field(repr=False)
     listed: str = field(repr=False)
-    """The listed tool as JSON text. It is compared with later lists."""
+    """The tool as JSON text, made from the server's list. It is compared with the tool in later lists."""
 
     @property
     def __name__(self) -> str:
@@ -81,7 +83,7 @@ class ServerTool(DescribedTool):
         return self.caller.call_sync(self, packed)
 
     async def call_on_server(self, arguments: Mapping[str, object], *, context: ToolContext) -> object:
-        """Call the tool for a run. Raises ServerError."""
+        """Call the tool on the server, for a call in a run. Raises ServerError."""
         return await self.caller.call(self, arguments, context)
 
     def as_tool(self) -> Tool:
@@ -101,7 +103,7 @@ class ServerTool(DescribedTool):
         )
 
     def still(self, other: ServerTool) -> ServerTool:
-        """Return this object if `other` is the same tool; if not, return `other`."""
+        """Return this object if the tool, its server and its settings are the same as in `other`. If not, return `other`."""
         same = self.listed == other.listed and self.server == other.server
         return self if same and _is_same_policy(self.settings, other.settings) else other
 
@@ -111,9 +113,9 @@ def _is_same_policy(one: ToolSettings, other: ToolSettings) -> bool:
 
 
 def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[str], bool]) -> str:
-    """Return the attribute for the tool `name`: the name itself, changed if Python does not allow it or if it is already used.
+    """Return the name of the attribute for the tool `name`. This is `name` itself if Python allows it and no other tool uses it.
 
-    No attribute begins with "_", since other code looks for methods of such names (IPython does, to show an object).
+    No attribute begins with "_", since other code looks for such methods. For example, IPython looks for `_repr_html_`.
     """
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
     if made.startswith("_"):
@@ -124,7 +126,7 @@ def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[s
 
 
 def describe_claims(annotations: object) -> str:
-    """Return a sentence with what the server claims of a listed tool by the hints in `annotations`."""
+    """Return a sentence with the server's claims about a tool. The claims are the hints in `annotations`."""
     said = []
     for hint, (yes, no) in _HINTS.items():
         value = getattr(annotations, hint, None)
@@ -136,7 +138,7 @@ def describe_claims(annotations: object) -> str:
 
 
 def shorten_description(text: str | None) -> str:
-    """Return a description for a model and a person: plain text, within LONGEST_DESCRIPTION."""
+    """Return a tool's description as plain text with at most LONGEST_DESCRIPTION characters, for a model and a person."""
     shown = inspect.cleandoc(plain(text or ""))
     return shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
 
@@ -145,10 +147,12 @@ def shorten_description(text: str | None) -> str:
 
 
 def read_result(tool: ServerTool, result: Any) -> object:
-    """Return the value of a call's result: its structured content, with the pictures if there are any. If it has no structured
-    content, the value is a text, a picture's bytes, or a list of both.
+    """Return the value of a call's result.
 
-    Raises ServerError if the result is an error, or does not fit the tool's own output schema.
+    If the result has structured content, the value is this content. If there are pictures, too, the value is a list of the
+    content and the pictures. Without structured content, the value is a text, the bytes of a picture, or a list of both.
+
+    Raises ServerError if the result is an error, or if the result does not fit the tool's output schema.
     """
     parts = [part for part in map(_read_part, result.content or ()) if part is not None]
     if result.is_error:
@@ -168,7 +172,7 @@ def read_result(tool: ServerTool, result: Any) -> object:
 
 
 def _read_part(part: Any) -> str | bytes | None:
-    """Return the text of one content block, or a picture's bytes."""
+    """Return the text of one content block, or the bytes if the block is a picture."""
     kind = part.type
     if kind == "text":
         return str(part.text)
@@ -188,7 +192,10 @@ def _read_part(part: Any) -> str | bytes | None:
 def make_settings(
     policy: object, own_name: str, *, timeout: float | None, max_result: int | None
 ) -> ToolSettings:
-    """Return the settings of one tool. `policy` uses the server's own names of tools. Without a policy, the mode is "ask"."""
+    """Return the settings of one tool. If `policy` is None, the mode is "ask".
+
+    If `policy` is a mapping or a callable, it uses the server's names of tools.
+    """
     if isinstance(policy, Mapping):
         mode: object = policy.get(own_name, policy.get("*", "ask"))
     elif policy is None or isinstance(policy, str):
@@ -200,7 +207,7 @@ def make_settings(
 
 @dataclass(frozen=True)
 class _OwnName:
-    """Calls `policy` with the server's own name of the tool in each call. In the run, the tool may have another name."""
+    """Calls `policy`, and gives it the tool's name on the server. In the run, the tool may have another name."""
 
     policy: Any
     name: str

@@ -1,1 +1,1 @@
-"""Everything a person sees or clicks."""
+"""Run the tool loop in a notebook: the magics, the transcript in a cell's output, the widgets, and the code for the kernel."""

@@ -406,7 +406,8 @@ class TestRefused:
     @pytest.mark.parametrize("kind", [AttributesRaise, SignatureRaises, ClassRaises])
     def test_an_object_whose_attributes_raise_anything(self, kind):
         """A callable object whose attributes raise is refused by its type's name, beside the other tools' problems."""
-        assert refusal(kind(), lambda: 1)[0] == f"{kind.__name__}: to look at it raised Oddity: boom"
+        expected = f"{kind.__name__}: reading this object as a tool raised Oddity: boom"
+        assert refusal(kind(), lambda: 1)[0] == expected
 
     @pytest.mark.parametrize(
         "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
@@ -710,8 +711,8 @@ class TestDecorator:
         ("settings", "text"),
         [
             ({"permissions": "maybe"}, "permissions must be"),
-            ({"timeout": 0}, "timeout is in seconds and more than 0, got 0"),
-            ({"max_result": -1}, "max_result is in characters and more than 0, got -1"),
+            ({"timeout": 0}, "timeout must be a number of seconds above 0, got 0"),
+            ({"max_result": -1}, "max_result must be a number of characters above 0, got -1"),
             ({"name": " "}, "name must be some text, got ' '"),
         ],
     )

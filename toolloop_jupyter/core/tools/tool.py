@@ -1,7 +1,8 @@
-"""Make a Tool of a function. It has the description for the model, and makes a call of the model's arguments.
+"""Describe a function as a Tool, which a model can call.
 
-`make_tools([search])` makes them. `tool.spec` is the description that goes to the model; `tool.bind('{"query": "x"}')` gives
-a BoundCall with typed values, or raises InvalidArguments with the message for the model.
+`make_tools([search])` returns the Tools of a list of functions. `tool.spec` is the description that goes to the model.
+`tool.bind('{"query": "x"}')` checks the arguments that the model sent. It returns a BoundCall with typed values, or raises
+InvalidArguments, whose text goes to the model.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _order = itertools.count()
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """The settings of one tool: the keywords of `@tool(...)`. None leaves a setting to the run."""
+    """The settings of one tool: the keywords of `@tool(...)`. If a setting is None, the setting of the run applies."""
 
     permissions: object = None
-    """"full" or "ask". A `DescribedTool` may have any policy that a run may have."""
+    """"full" or "ask" for a function. A `DescribedTool` may have any value that `agent(permissions=…)` accepts."""
     timeout: float | None = None
     thread: bool = True
     max_result: int | None = None
     capture_output: bool = False
     parallel: bool = False
-    """True if it may run for several rows at once (`amap`); else it runs for one row at a time."""
+    """True if the tool may run for several rows at the same time (`amap`). False: it runs for one row after the other."""
 
 
 @dataclass(frozen=True)
@@ -80,26 +81,27 @@ class Tool:
     wire_name: str
     """The name that the model gets: `name`, or a form of it that providers accept."""
     description: str
-    """From `@tool(description=...)` or the docstring; "" when there is neither."""
+    """The text from `@tool(description=...)` or from the docstring; "" if there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
-    """The JSON schema of the arguments, which are an object."""
+    """The JSON schema of the arguments. Its type is "object"."""
     arguments: ArgumentReader = field(repr=False, compare=False)
-    """Reads the arguments that the model sent."""
+    """The object that checks and converts the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
-    """How the function runs. A "sync" function may still return an awaitable, if it wraps an async function."""
+    """How the function runs. If a "sync" function wraps an async function, it may return an awaitable."""
     context_parameter: str | None = field(default=None, repr=False)
-    """The name of the parameter that gets a `ToolContext`. The schema does not have it."""
+    """The name of the parameter that gets a `ToolContext`. This parameter is not in the schema."""
     origin: str = field(default="", repr=False)
-    """Where a tool outside of this notebook runs, and what its server claims about it; "" for a tool of this notebook. A
-    person sees this text before they decide."""
+    """A text for a person who has to allow or deny a call: on which server the tool runs, and what the server claims about the
+    tool. "" for a tool of this notebook."""
     qualifier: str = field(default="", repr=False)
-    """A text to put before the name if another tool of the run has the same name; "" if a person then has to rename one."""
+    """A prefix that is put before the name if another tool of the run has the same name. If the prefix is "", two tools with the
+    same name are an error."""
 
     @property
     def has_docstring(self) -> bool:
-        """True if there is a description for the model."""
+        """True if the tool has a description for the model."""
         return bool(self.description)
 
     @property
@@ -113,34 +115,41 @@ class Tool:
 
     @property
     def source(self) -> str:
-        """The source code of the function and of the functions inside it; "" if there is none."""
+        """The source code of the function and of the functions that it wraps; "" if there is no source."""
         return "" if self.origin else read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
-        """Return the call with the arguments that the model sent: text, None or a mapping. Raises InvalidArguments."""
+        """Return a BoundCall with the arguments that the model sent. `raw` is a text, a mapping or None.
+
+        Raises InvalidArguments.
+        """
         return BoundCall.of(self, self.arguments.read(raw))
 
 
 @hide_in_repr
 @dataclass(frozen=True)
 class BoundCall:
-    """One call with validated arguments. The values are its own: no other call shares them."""
+    """One call of a tool with validated arguments. The values belong to this call: no other call shares them."""
 
     tool: Tool
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """The arguments that will run, as JSON by the schema's names, with the defaults that apply. Frozen: safe to show and keep."""
+    """The arguments as JSON, including the defaults. The keys are the names in the schema. The mapping cannot be changed, so it
+    can be shown and saved."""
     arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
     def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
-        """Make the call of `tool` with these arguments."""
+        """Return a BoundCall of `tool` with these arguments. The function is not called yet."""
         args, kwargs = tool.arguments.pack(arguments)
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """Return the call with a person's `edit`; this call itself if the edit changes nothing. Raises InvalidArguments."""
+        """Return a BoundCall with the arguments as a person has edited them. If nothing has changed, return this object.
+
+        Raises InvalidArguments if `edit` is not valid.
+        """
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
@@ -156,27 +165,27 @@ class BoundCall:
 
 
 class DescribedTool(ABC):
-    """A callable that describes itself as a tool. Its schema is given, not read from a signature."""
+    """A callable object that has its own description as a tool. Its schema is not made from a Python signature."""
 
     @abstractmethod
     def __call__(self, **arguments: object) -> object:
-        """Call it by hand."""
+        """Call the tool from a person's own code."""
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """Return the tool. An approval of more than one call holds only while its `function` is the same object."""
+        """Return the Tool. An approval of several calls is valid only as long as the Tool's `function` is the same object."""
 
 
 class ToolSource(ABC):
-    """An object that has tools, such as a server. Among a run's `tools=`, it stands for all its tools."""
+    """An object that has several tools, such as a server. In the `tools=` of a run, the object means all of these tools."""
 
     @abstractmethod
     def list_tools(self) -> Mapping[str, DescribedTool]:
-        """Return the tools by their names. A person writes `source.NAME` for one of them."""
+        """Return a mapping from names to tools. A person writes `source.NAME` to get the tool with this name."""
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return (the state, the state in words, what to type if something is wrong), for a line that a person reads."""
+        """Return (the status, a text about the status, the advice) for `%toolloop doctor`. "" means that there is no advice."""
 
 
 @overload
@@ -206,25 +215,29 @@ def tool(
     capture_output: bool = False,
     parallel: bool = False,
 ) -> Any:
-    """Mark a function as a tool of this notebook. It can be called as before.
+    """Mark a function as a tool of this notebook. Your own code can still call the function.
 
     Args:
-        function: the function to mark. A bound method comes back as a `functools.partial`, since it cannot have a mark.
-        name: the name for the model and the transcript; without it, the function's own.
-        description: the description for the model; without it, the docstring's.
+        function: the function to mark. For a bound method, a marked `functools.partial` is returned, since a bound method
+            cannot be marked.
+        name: the name for the model and the transcript. Default: the name of the function.
+        description: the description for the model. Default: the description in the docstring.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: False runs a sync function on the kernel's main thread instead of a worker thread. In a script, this is the
-            thread that calls `agent()` or `session.run()`; for a sync stream, the thread of its background loop.
+        thread: True runs a sync function on a worker thread. False runs it on the kernel's main thread. In a script, False
+            runs the function on the thread that calls `agent()` or `session.run()`. If a script uses a sync stream, False
+            runs the function on the thread of the stream's background loop.
         max_result: how many characters of a result the model gets.
-        capture_output: give the model what the function prints, too.
-        parallel: let it run for several rows at once (`amap`, `%%toolloop --each`). Without this, it runs for one row at a
-            time, also if it is async: functions of a notebook share its variables.
+        capture_output: True also gives the model the output that the function prints.
+        parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, the tool
+            runs for one row after the other, since the functions of a notebook share variables. This is also true of async
+            functions.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name, description)
     description = None if description is None else str.__str__(description)
-    name = None if name is None else str.__str__(name)  # an exact str: a subclass may equal anything
+    # `str.__str__` makes an exact str, since the `==` of a subclass may return anything.
+    name = None if name is None else str.__str__(name)
 
     def mark(marked: Function) -> Function:
         if not callable(marked):
@@ -249,7 +262,8 @@ def _check_settings(settings: ToolSettings, name: str | None, description: objec
     )
     for keyword, value, unit in numbers:
         if value is not None and not (isinstance(value, Real) and float(value) > 0):
-            problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {shorten_repr(value, 500)}")
+            shown = shorten_repr(value, 500)
+            problems.append(f"@tool: {keyword} must be a number of {unit} above 0, got {shown}")
     given: object = name
     if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
         problems.append(f"@tool: name must be some text, got {name!r}")
@@ -260,19 +274,20 @@ def _check_settings(settings: ToolSettings, name: str | None, description: objec
 
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
-    """List the functions in a namespace that `@tool` has marked, each once, in the order of their definition."""
+    """Return the functions in a namespace that `@tool` has marked. Each function is returned once, in the order of definition."""
     found: dict[int, Function] = {}
     for value in list(namespace.values()):
-        mark = inspect.getattr_static(value, _MARK, None)  # static: no code of lazy or proxy objects runs
+        # `getattr_static` runs no code of lazy objects or proxies.
+        mark = inspect.getattr_static(value, _MARK, None)
         if isinstance(mark, _Mark) and callable(value) and not inspect.isclass(value):
             found.setdefault(mark.order, value)  # a wrapper made with functools.wraps has the mark, too
     return [found[order] for order in sorted(found)]
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
-    """Describe functions as tools, in order. A function that is given twice is one tool.
+    """Return the Tools of functions, in the same order. A function that is given twice becomes one Tool.
 
-    Raises ToolDefinitionError with all problems of all functions.
+    Raises ToolDefinitionError, which lists all problems of all functions.
     """
     if isinstance(functions, ToolSource):
         functions = [functions]
@@ -284,7 +299,7 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     distinct: list[Function] = []
     cause: BaseException | None = None
     for function in _open_sources(functions):
-        # Each access to a bound method makes a new object.
+        # Python makes a new object at each access to a bound method, so bound methods are compared by `==`.
         if any(one is function or (type(one) is types.MethodType and one == function) for one in distinct):
             continue
         distinct.append(function)
@@ -295,7 +310,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
             problems += made.error.problems
         else:
             cause = made.error
-            problems.append(f"{type(function).__name__}: to look at it raised {describe_error(cause, 500)}")
+            name = type(function).__name__
+            problems.append(f"{name}: reading this object as a tool raised {describe_error(cause, 500)}")
     if len({made.name for made in tools}) < len(tools):
         tools = _qualify(tools)
     names = [made.name for made in tools]
@@ -316,14 +332,14 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
 
 
 def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Function]:
-    """Yield the functions; for a source, its tools."""
+    """Yield the functions. In the place of each ToolSource, yield the tools of the source."""
     for one in functions:
         is_source = attempt_call(isinstance, one, ToolSource) is True
         yield from one.list_tools().values() if is_source else (one,)  # type: ignore[union-attr, misc]
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
-    """Return the tools. If several have the same name, each gets its qualifier before the name."""
+    """Return the tools. If several tools have the same name, each of these names gets the tool's qualifier as a prefix."""
     counts = Counter(made.name for made in tools)
     return [
         dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
@@ -364,7 +380,7 @@ def _make_tool(function: Function) -> Tool:
 
 
 def get_tool_name(function: Function) -> str:
-    """Return the name of a function as a tool: that of `@tool(name=…)`, else the function's own."""
+    """Return the name from `@tool(name=…)`. If `@tool` has set no name, return the name of the function."""
     return _get_mark(function).name or get_python_name(function)
 
 
@@ -376,7 +392,7 @@ def _get_mark(function: Function) -> _Mark:
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """Make a name that providers take for each of these (distinct) names. A valid name stays unchanged.
+    """Return the names in a form that providers accept. A valid name stays unchanged. `names` must not contain duplicates.
 
     The same names always give the same result, so that another run can continue a conversation.
     """
@@ -390,9 +406,9 @@ def _make_wire_names(names: Sequence[str]) -> list[str]:
 
 
 def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Return the parameters with schema names that providers take (Anthropic also refuses a property `größe`).
+    """Return the parameters with names that providers accept in a schema. For example, Anthropic refuses the name `größe`.
 
-    If a name had to be changed and the parameter has no description, the old name becomes its description.
+    If a parameter gets another name and has no description, the old name becomes its description.
     """
     made = list(parameters)
     for index, key in enumerate(_make_wire_names([parameter.key for parameter in parameters])):
@@ -403,7 +419,7 @@ def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
-    """Write the message for a model that has called an unknown tool."""
+    """Return the message for a model that has called an unknown tool. If a tool has a similar name, the message suggests it."""
     known = sorted(tool.wire_name for tool in tools)
     if not known:
         return f"unknown tool {name!r}; there are no tools, answer without one"

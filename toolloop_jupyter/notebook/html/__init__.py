@@ -1,4 +1,4 @@
-"""Turn foreign text (of a model, a tool, an argument) into inert HTML."""
+"""Turn text from a model, a tool or an argument into inert HTML: HTML that loads nothing and runs no code."""
 
 from .escape import (
     counted,

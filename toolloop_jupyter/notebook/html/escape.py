@@ -1,10 +1,10 @@
-"""Make foreign text (of a model, a tool, an argument) harmless: the result is text that can only be read.
+"""Escape text from a model, a tool or an argument for HTML, and make its hidden characters visible.
 
-A person who decides on a call must see every character (`visible`), and every blank (`visible_text`, `visible_json`). A
-person who reads prose must be able to read Arabic and family emoji, and must not be deceived by a right-to-left override
-(`prose`). Pages, terminals and files show the same names for hidden characters: an approved `a⟨U+202E⟩b` is recorded so, too.
-All text that goes into HTML passes through `esc` (inside `<code>`, `<pre>` and attributes) or `inline` (everywhere else, where
-MathJax looks for dollars).
+A person who allows or denies a call must see every character (`visible`) and every blank (`visible_text`, `visible_json`). In
+prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
+prose must not deceive the person (`prose`). Pages, terminals and files write a hidden character in the same way, for example as
+⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
+`inline` everywhere else, since MathJax looks for dollars there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE
 _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 
-# Characters that look like a blank, or like nothing, though Unicode takes them for letters and symbols: fillers, joiners,
-# the empty Braille cell (plots are drawn with it, so prose keeps it), placeholders, characters that few fonts draw.
+# Letters and symbols of Unicode that look like a blank or are invisible: fillers, joiners, the empty Braille cell, placeholders,
+# and characters that few fonts can draw. `prose` does not replace these characters: for example, plots use the Braille cell.
 _BLANK = (
     "\u2800\u2d7f\U0001107f\U00011a47\U00011a99\U00013430-\U00013440\U00016fe4\U0001d159\U0001da7f\U0001da80"
     "\ufdd0-\ufdef\ufffc\ufffe\uffff\ue000-\uf8ff\U000f0000-\U0010ffff"
@@ -44,16 +44,20 @@ def _name_character(match: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """Make every character that hides, reorders or controls visible, such as ␛ or ⟨U+202E⟩. Newlines and tabs stay."""
+    """Return `text`. Each invisible character is replaced by a visible name, such as ␛ or ⟨U+202E⟩.
+
+    The replaced characters are control characters, unusual spaces, characters that draw nothing, and characters that change the
+    order of other characters. Newlines and tabs are not replaced.
+    """
     return _SHOW_ALL.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def visible_text(text: str) -> str:
-    """Like `visible`, for a text that somebody is about to approve: its blanks can be seen, too.
+    """Replace invisible characters like `visible`, and also make blanks visible. This is for a text that a person has to approve.
 
-    Several blanks, or one at the end of a line, are shown as dots. Very many blanks, which would push text out of sight, are
-    replaced by their number. Tabs, and line breaks at both ends, get an arrow. A character that only looks like a blank is shown
-    by its code.
+    Several blanks in a row, or a blank at the beginning or end of a line, are shown as dots. A very long row of blanks would push
+    text out of sight, so the number of blanks is shown instead. Each tab, and each line break at the beginning or end of the
+    text, gets an arrow. If another character looks like a blank, its code is shown.
     """
     text = _BLANKS.sub(_write_dots, _SHOW_BLANK.sub(_name_character, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)
@@ -61,7 +65,10 @@ def visible_text(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Replace very many blanks, which would push text out of the line, by their number."""
+    """Return `text`. Each very long row of blanks is replaced by the number of its blanks.
+
+    A long row of blanks would push the text behind it out of sight.
+    """
     return _GAPS.sub(_write_dots, text)
 
 
@@ -71,57 +78,63 @@ def _write_dots(run: re.Match[str]) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Like `visible_text`, for JSON text. The blanks of the indentation stay: they are outside of the JSON strings."""
+    """Replace characters of JSON text like `visible_text`, but keep the blanks at the beginning of each line (the indentation)."""
     return "\n".join(
         " " * (len(line) - len(bare := line.lstrip(" "))) + visible_text(bare) for line in text.split("\n")
     )
 
 
 def prose(text: str) -> str:
-    """Like `visible`, for prose: joiners and direction marks that scripts and emoji need stay."""
+    """Replace invisible characters of prose like `visible`, but keep the joiners and direction marks of scripts and emoji."""
     return NOT_PLAIN.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def in_a_line(text: str) -> str:
-    """Like `visible`, for one line of plain text. Line breaks become visible, so foreign text cannot pose as our lines."""
+    """Replace invisible characters like `visible`, and replace each line break by ␊. The result is one line.
+
+    So the text of a model or tool cannot add a line that looks like a line of this package.
+    """
     return visible(text).replace("\n", "\u240a")
 
 
 def hides(text: str) -> bool:
-    """Return whether `text` has characters that a person cannot see, or that an input field of a browser would change."""
+    """Return True if `text` has characters that a person cannot see, or that an input field of a browser would change."""
     return _SHOW_BLANK.search(text) is not None
 
 
 def escaped_json(text: str) -> str:
-    """Write the hidden characters of JSON text as JSON escapes. The value of the JSON stays the same."""
+    """Return JSON text with JSON escapes in the place of hidden characters. The value of the JSON stays the same."""
     return _SHOW_BLANK.sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
 def esc(text: str) -> str:
-    """Escape for HTML inside `<code>`, `<pre>` and quoted attributes, with hidden characters made visible."""
+    """Return `text` escaped for HTML inside `<code>`, `<pre>` and quoted attributes. Hidden characters become visible."""
     return html.escape(visible(text))
 
 
 def guard_math(escaped: str) -> str:
-    """Put each dollar and backslash of escaped text into an element of its own, so that no typesetter pairs them.
+    """Put each dollar and each backslash of escaped text into a separate `<span>`, so that MathJax finds no formula in the text.
 
-    MathJax 2 to 4 looks for delimiters within one run of text and never across elements.
+    MathJax 2 to 4 finds a formula only if both of its delimiters are in the same element.
     """
     return _MATH_OPENERS.sub(r"<span>\g<0></span>", escaped)
 
 
 def inline(text: str) -> str:
-    """Escape for HTML outside of code. Dollars are guarded there, since a front-end would typeset the text between them."""
+    """Return `text` escaped for HTML outside of code.
+
+    There, a front-end would typeset the text between two dollars as a formula. `guard_math` prevents this.
+    """
     return guard_math(esc(text))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Shorten `text` to `limit` characters, of which the last one is an ellipsis."""
+    """Return `text`. If it has more than `limit` characters, shorten it to `limit` characters; the last one is then "…"."""
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
 def first_line(text: str, limit: int = 120) -> str:
-    """The first line that is not blank, shortened to `limit` characters."""
+    """Return the first line that is not blank, shortened to `limit` characters. Return "" if all lines are blank."""
     for line in text.splitlines():
         if line.strip():
             return shorten(line.strip(), limit)
@@ -129,5 +142,8 @@ def first_line(text: str, limit: int = 120) -> str:
 
 
 def counted(count: int, word: str, plural: str = "") -> str:
-    """Count in words: "1 tool call", "2 tool calls"; with `plural="entries"`: "2 entries"."""
+    """Return a number and a noun, for example "1 tool call" or "2 tool calls".
+
+    `plural` is the plural of the noun, for example "entries". By default, an "s" is added to `word`.
+    """
     return f"{count:,} {word if count == 1 else plural or word + 's'}"

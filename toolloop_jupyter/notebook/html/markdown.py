@@ -1,8 +1,9 @@
-"""Model text as safe HTML: CommonMark with tables and strikethrough, and nothing that loads, runs or deceives.
+"""Turn the Markdown text of a model into safe HTML. The Markdown is CommonMark with tables and strikethrough.
 
-Raw HTML is shown as text. Links go to http, https and mailto only, and show where they lead. Images become links, since
-fetching a picture can send data to its server. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
-table of contents. Dollars outside of formulas are hidden from MathJax.
+The HTML loads nothing and runs no code. Raw HTML in the text is shown as text. Links have only http, https and mailto addresses,
+and the address can be seen. Images become links, since the request for a picture can send data to the picture's server. Headings
+are `<p>` elements, since JupyterLab would put `<h1>` to `<h6>` into the notebook's table of contents. `guard_math` hides dollars
+outside of formulas from MathJax.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from markdown_it.utils import EnvType, OptionsDict
 
 LONGEST = 200_000
-"""Characters of a text. A longer text is shown without formatting."""
+"""If a text has more characters, it is shown without formatting."""
 _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
-"""Characters that cost the parser time, and how many of them a text may have. With more, it is shown without formatting."""
+"""The characters for which the parser needs much time, and how many of these characters a text may have. If it has more, the
+text is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
-"""A quoted line costs more, since the parser (markdown-it-py 4) looks for the end of the quote in all lines after it."""
+"""The beginning of a quoted line, and how many marks a quoted line counts as. For each quoted line, the parser (markdown-it-py 4)
+looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -41,13 +44,13 @@ _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 _OURS = """
     text code_inline fence code_block image link_open heading_open heading_close table_open th_open td_open math
     """
-"""The tokens that are rendered here; markdown-it renders the rest."""
+"""The types of tokens that `_render` renders. markdown-it renders all other tokens."""
 
 
 def _render(
     renderer: RendererProtocol, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
 ) -> str:
-    """The HTML of one token; `env` says whether the text is still being written."""
+    """Return the HTML of one token. `env["streaming"]` is True while the model is still writing the text."""
     token, is_streaming = tokens[idx], bool(env.get("streaming"))
     match token.type:
         case "code_inline":
@@ -80,7 +83,10 @@ def _render(
 
 
 def _find_rank(level: int, env: EnvType) -> int:
-    """The level of a heading for a screen reader: below the page's title, and without gaps, whatever levels a model writes."""
+    """Return the level of a heading for a screen reader. The first level is 2, since the title of the page has level 1.
+
+    A model may skip levels, such as from `#` to `###`. The returned levels have no gaps.
+    """
     above: list[int] = env.setdefault("headings", [])
     while above and above[-1] >= level:
         above.pop()
@@ -93,7 +99,7 @@ def _write_words(text: str) -> str:
 
 
 def _make_link_tag(target: str) -> str:
-    # The title says where a link really leads, whatever the link's words say. Untrusted notebooks keep the title.
+    # The `title` shows the real address, since the words of a link may name another one. Untrusted notebooks keep the `title`.
     address = html.escape(target)
     return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
 
@@ -107,7 +113,7 @@ def _make_cell_tag(token: Token) -> str:
 
 
 def _bound_nesting(state: StateCore) -> None:
-    """Drop emphasis beyond a depth that no person writes, so that a page's nesting stays bounded."""
+    """Remove emphasis and links that are nested deeper than `_DEEPEST_INLINE`. So the depth of the HTML is limited."""
     for token in state.tokens:
         if not token.children:
             continue
@@ -123,7 +129,7 @@ def _bound_nesting(state: StateCore) -> None:
 
 @lru_cache(maxsize=1)
 def _make_parser() -> MarkdownIt:
-    # "commonmark" bounds the nesting of blocks at 20 levels.
+    # The preset "commonmark" limits the nesting of blocks to 20 levels.
     md = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     for name in _OURS.split():
         md.add_render_rule(name, _render)
@@ -139,15 +145,18 @@ def _is_safe_link(url: str) -> bool:
 
 
 def _normalize_link(url: str) -> str:
-    """Percent-encode what an address may not contain, and lookalikes from other scripts. This is cheaper than a URL parser."""
+    """Return an address in which all characters that are not ASCII, or not allowed in a URL, are percent-encoded.
+
+    So a letter of another script that looks like an ASCII letter can be seen. This is faster than a URL parser.
+    """
     return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
 
 def markdown_html(text: str, *, streaming: bool = False) -> str:
-    """Safe HTML of markdown `text`.
+    """Return safe HTML for the Markdown in `text`.
 
-    While `streaming`, code has one colour and formulas are shown as source; in the finished text, code is in colour and formulas
-    are typeset. A fence counts as code before it is closed.
+    `streaming` means that the model is still writing. Then code has one colour, and formulas are shown as source. In the finished
+    text, code has several colours, and formulas are typeset. A fence counts as code even before the model has closed it.
     """
     if len(text) > LONGEST or _count_marks(text) > MOST_MARKS:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
@@ -159,10 +168,10 @@ def _count_marks(text: str) -> int:
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
-    """Split a text that is being written into (its complete part, the rest); None while no part is complete.
+    """Split a text that the model is still writing. Return (the complete part, the rest), or None if no part is complete.
 
-    All Markdown blocks but the last are complete, if they have `enough` characters. If they do not, and the text has more than
-    `longest` characters, the text is split at the end of a line. If that line is in code, the rest begins with a new fence.
+    The text is split before the last Markdown block if the earlier blocks have at least `enough` characters. If not, a text with
+    more than `longest` characters is split at the end of a line. If this line is inside a fence, the rest begins with a new fence.
     """
     ends = [match.end() for match in re.finditer("\n", text)]
     if len(text) < enough or not ends:
@@ -170,7 +179,7 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
     tokens: list[Token] = []
     _make_parser().block.parse(
         text[: ends[-1]], _make_parser(), {}, tokens
-    )  # only the blocks, without the markup inside them
+    )  # parses only the blocks, and not the markup inside them
     last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
     first_line, behind = last.map or (0, 0)
     begins = ends[first_line - 1] if first_line else 0
@@ -187,15 +196,16 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 
 # --- formulas: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source ---
 #
-# MathJax knows macros with effects outside of the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the
-# page, `\def` and `\require` change every later formula. So a formula is given to MathJax only if each macro in it is on a list
-# of plain notation. Any other formula is shown as source. So is a formula that could be drawn in any size: one with a length
-# behind `\\`, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space inside, no
-# letter or digit outside. A text that is an amount and then words, or that looks like a shell's `${A}:${B}`, is no
-# formula.
+# Some macros of MathJax have effects outside of the formula: `\href` makes links; `\unicode`, `\class` and `\style` change the
+# page; `\def` and `\require` change all later formulas. So MathJax gets a formula only if each macro in the formula is in
+# `_NOTATION`. All other formulas are shown as source. A formula is also shown as source if its size is not limited: if it has
+# very many rows, or a length behind `\\`.
+#
+# Dollars can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its dollars, and no letter or
+# digit directly outside. A text is no formula if it is an amount followed by words, or if it looks like `${A}:${B}` in a shell.
 
 LONGEST_FORMULA = 2_000
-"""Characters of one formula. A longer one is not recognised, which also bounds the search for its end."""
+"""If a formula has more characters, it is not recognised as a formula. So the search for the end of a formula is short."""
 _DEEPEST = 20
 _MOST_ROWS = 60
 
@@ -240,7 +250,7 @@ _ENVIRONMENTS = frozenset(
 _MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # `\\` (a new row) first: letters after it are not a macro's name
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 _ROW = "\\\\"
-# "\\[9999em]" is a gap of that height. The columns of an `array` may have lengths and repetitions.
+# `\\[9999em]` makes a gap of this height. The column format of an `array` can contain lengths and repetitions.
 _LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
 # "$20 in US$": an amount, then words.
 _MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
@@ -251,7 +261,7 @@ _CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def is_plain_notation(tex: str) -> bool:
-    """Return whether a formula has only macros that draw symbols, and its length and nesting are limited."""
+    """Return True if all macros of a formula only draw symbols, and if the formula is not too long or nested too deep."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
     if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
@@ -268,7 +278,7 @@ def is_plain_notation(tex: str) -> bool:
 
 
 def formula_html(tex: str, *, display: bool, typeset: bool) -> str:
-    """The HTML of a formula: with delimiters for MathJax, or as code if it must not be typeset."""
+    """Return the HTML of a formula, with delimiters for MathJax. If the formula must not be typeset, return it as code."""
     tex = tex.strip()
     shown = prose(tex)
     if typeset and shown == tex and is_plain_notation(tex):
@@ -281,12 +291,12 @@ _TYPESET = re.compile(r'<span class="mathjax_process tex2jax_process">\\[(\[](.*
 
 
 def as_source(page: str) -> str:
-    """Our own HTML with each formula shown as source, for a page without MathJax."""
+    """Return HTML of this package with each formula as source code, for a page without MathJax."""
     return _TYPESET.sub(r"<code>\1</code>", page)
 
 
 def _is_money(content: str) -> bool:
-    """Return whether the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
+    """Return True if the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
     if not content[:1].isdigit() or content.isdigit():
         return content.startswith("$")
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):
@@ -295,7 +305,10 @@ def _is_money(content: str) -> bool:
 
 
 def add_math(md: MarkdownIt) -> None:
-    """Make a parser recognise formulas: as tokens `math` with `.content` and `.meta["display"]`."""
+    """Add rules for formulas to a parser. A formula becomes a token of type "math".
+
+    `token.content` is the formula, and `token.meta["display"]` is True if the formula has its own line.
+    """
     md.inline.ruler.before("escape", "math", _read_inline)
     md.block.ruler.before("fence", "math_block", _read_block, {"alt": ["paragraph", "blockquote", "list"]})
 
@@ -330,7 +343,7 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - ma
 
 
 def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - markdown-it calls it so
-    """Read a formula on lines of its own. Its lines may look like items of a list."""
+    """Read a formula that fills whole lines. This rule runs before the rule for lists, since such lines may look like a list."""
     if state.sCount[startLine] - state.blkIndent >= 4:
         return False
     first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
@@ -346,7 +359,7 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
         text = "\n".join(lines).rstrip()
         if text.endswith(_CLOSERS[opener]) and text[:-2].strip():
             if _CLOSERS[opener] in text[:-2] or (opener == "$$" and _is_money(text[:-2].strip())):
-                return False  # more than one formula: the inline rule takes them apart
+                return False  # the text has more than one formula: `_read_inline` reads them
             if not silent:
                 token = state.push("math", "", 0)
                 token.block = True
@@ -363,12 +376,13 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 # --- code in colour: Pygments' tokens as a few classes that `style` gives a light and a dark colour ---
 
 LONGEST_CODE = 20_000
-"""Characters. Longer code stays in one colour, so that a huge result costs no time."""
+"""If code has more characters, it stays in one colour, since highlighting would take too long."""
 _LONGEST_LINE = 1_000
-"""Characters of a line. Some lexers need time in proportion to the square of a line's length."""
+"""If a line of code has more characters, the code stays in one colour. The time of some lexers grows with the square of a
+line's length."""
 
-# A fixed set, because the model writes the names. An unknown name would make Pygments search all installed plugins, and some
-# of its five hundred lexers take very long for a text that was made for that.
+# Only these languages are highlighted, since the model chooses the name of the language. For an unknown name, Pygments would
+# search all installed plugins. And some of its five hundred lexers need a very long time for a hostile text.
 _LANGUAGES = """
 python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
 html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
@@ -384,7 +398,7 @@ _CLASSES = {
     "gi": "ti",
     "gd": "td",
 }
-"""Pygments' short names of tokens, or their first letters -> our classes."""
+"""The short name of a Pygments token, or its first letters -> the CSS class of this package."""
 
 
 @cache
@@ -405,7 +419,7 @@ def _find_lexer(name: str) -> Any:
 
 
 def highlight(code: str, language: str = "") -> str:
-    """Escaped HTML of `code` for the inside of a `<pre>`; in colour if `language` is a known one."""
+    """Return `code` as escaped HTML, to be put into a `<pre>`. If `language` is in `_KNOWN`, the code gets colours."""
     name = language.strip().lower()
     if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)

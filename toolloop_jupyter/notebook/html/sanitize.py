@@ -1,8 +1,9 @@
-"""Make foreign HTML harmless: the HTML of a tool's value or display goes through nh3's allowlist.
+"""Make the HTML of a tool's value or display harmless. nh3 removes all elements and attributes that are not allowed here.
 
-Tables, text, links (http, https, mailto) and pictures that have their data in the HTML remain. Styles, classes and ids are
-removed, since they could draw over the page or pick up a front-end's own styles. So are headings, which JupyterLab would list in
-its table of contents. nh3 builds a tree, so the result is balanced, and cannot end the block around it.
+Text, tables and links (http, https, mailto) remain. A picture remains if its data is in the HTML itself. Styles, classes and ids
+are removed, since with them, the HTML could draw over the page or get styles of the front-end. The tags of headings are removed,
+since JupyterLab would list the headings in its table of contents. In the result, all elements are closed, and there are no other
+end tags. So the result cannot close an element of the page.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...core.text import plain
 from .escape import guard_math, prose
 
 MOST_IMAGE = 3_000_000
-"""The most characters of a picture's base64 text. A larger picture is not kept."""
+"""If a picture's address (`data:…`) has more characters, the picture is removed."""
 
 _TAGS = frozenset(
     """
@@ -23,7 +24,7 @@ _TAGS = frozenset(
     """.split()  # noqa: SIM905 - a list reads better without its quotation marks
 )
 _DROPPED = frozenset("script style title template iframe noscript svg math select".split())  # noqa: SIM905
-"""Elements that are removed with their content."""
+"""Elements that are removed together with their content. For other elements, only the tags are removed."""
 _ATTRIBUTES = {
     "*": {"title", "dir", "lang"},
     "a": {"href"},
@@ -46,15 +47,16 @@ def _clean_attribute(tag: str, name: str, value: str) -> str | None:
 
 
 _DEEPEST = 60
-"""The most levels of elements. A tree that is a few hundred levels deep is rearranged by browsers, even beyond our blocks."""
+"""How many levels of elements are allowed. If elements are nested several hundred levels deep, browsers move some of them, also
+out of the block that contains them."""
 _VOID = ("<br", "<hr", "<img", "<col>", "<col ")
 _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Reduce foreign HTML to tables, text, links and pictures as data. The result is balanced, and has no style, class or id.
+    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML.
 
-    Returns "" if the elements are nested too deep to show.
+    Each element is closed, and there are no styles, classes or ids. Return "" if the elements are nested too deep.
     """
     import nh3
 
@@ -77,7 +79,10 @@ def clean_html(raw: str) -> str:
 
 
 def _unhead_empty_cells(pieces: list[str]) -> None:
-    """Turn each empty `<th>` into a `<td>`. It is a table's corner, not a heading; a screen reader would look for its text."""
+    """Replace each empty `<th>` in `pieces` with a `<td>`.
+
+    An empty `<th>` is usually the corner of a table. A screen reader would treat it as a heading without text.
+    """
     for index in range(1, len(pieces) - 2, 2):
         if (
             pieces[index].startswith(("<th>", "<th "))
@@ -97,6 +102,6 @@ def _find_depth(pieces: list[str]) -> int:
 
 
 def read_words(clean: str) -> str:
-    """The text of cleaned HTML, a line for each row or paragraph."""
+    """Return the text in cleaned HTML, with one line for each row or paragraph."""
     text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
     return plain(html.unescape(_PIECE.sub(" ", text))).strip()

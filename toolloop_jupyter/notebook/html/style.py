@@ -1,9 +1,10 @@
-"""The look of blocks: inline styles that every notebook viewer keeps, and one style sheet that refines them.
+"""Define the look of blocks: inline styles for their shape, and a style sheet for their colours.
 
-A viewer that does not trust a notebook drops `<style>`, and inline values with `var()` or `color-mix()` (seen in
-JupyterLab 4.6); a code host drops all styles. So the markup alone reads well. The inline styles below give it its shape. `STYLE`
-adds colour; it applies to the whole page, so only one block of a run has it. Colours follow the page's own text
-colour, so they suit light and dark pages; only the strong colours have one value for light and one for dark.
+If a notebook is not trusted, its viewer removes `<style>` and all inline values with `var()` or `color-mix()` (seen in
+JupyterLab 4.6). A site that hosts code may remove all styles. So the HTML must be readable without styles. The inline styles
+below define the shape. The style sheet `STYLE` applies to the whole page, so only one block of a run contains it. Most colours
+are made from the text colour of the page, so they fit light and dark pages. The strong colours have two values: one for light
+pages and one for dark pages.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WIDE = "overflow-x:auto"
 PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
 CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
 INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"
-"""The style of code within a line or a table: its blanks stay."""
+"""The style of code inside a line of text or a table. Several blanks are shown as several blanks."""
 TABLE = "border-collapse:collapse;margin:4px 0"
 CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
 
@@ -34,7 +35,8 @@ _DARK = (
     "--tlj-ok:#57ab5a;--tlj-bad:#f47067;--tlj-ask:#d4a72c;"
     "--tlj-k:#c99bff;--tlj-s:#8ddb8c;--tlj-m:#6cb6ff;--tlj-f:#f0a864"
 )
-# JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Jupyter Book and Sphinx themes.
+# Selectors for dark pages. The first is for JupyterLab, Notebook 7 and nbconvert. Two are for VS Code, and one is for Colab. The
+# last is for themes of Jupyter Book and Sphinx.
 _DARK_PAGES = (
     '[data-jp-theme-light="false"]',
     ".vscode-dark",
@@ -43,7 +45,7 @@ _DARK_PAGES = (
     '[data-theme="dark"]',
 )
 
-# The class is tripled so that these rules win over JupyterLab's rules for code and striped tables.
+# The class is written three times, so that these rules have priority over JupyterLab's rules for code and striped tables.
 _RULES = """
 .tlj.tlj.tlj{--tlj-line:color-mix(in srgb,currentColor 16%,transparent);--tlj-soft:color-mix(in srgb,currentColor 5%,transparent);
  overflow-wrap:anywhere;line-height:1.5}
@@ -90,31 +92,37 @@ _TAG = re.compile("<[^>]*>")
 
 
 def pre(inner: str) -> str:
-    """Preformatted text. If it is long enough to scroll, the keyboard can reach and scroll it."""
+    """Return preformatted text as a `<pre>`. If the text is so long that it scrolls, the keyboard can focus and scroll it."""
     scrolls = len(inner) > 10_000 or sum(1 + len(line) // 80 for line in _TAG.sub("", inner).split("\n")) > 13
     focus = ' tabindex="0"' if scrolls else ""
     return f'<pre style="{PRE}"{focus}>{inner}</pre>'
 
 
 def block(css: str, inner: str, style: str = BLOCK) -> str:
-    """A part of the page: an element with the class `css`, in addition to the class `tlj`."""
+    """Return a `<div>` that contains the HTML `inner`. It has the classes `tlj` and `css`."""
     return f'<div class="tlj {css}" style="{style}">{inner}</div>'
 
 
 def fold(title: str, inner: str, css: str = "", *, opened: bool = False) -> str:
-    """Fold `inner` behind `title`, which unfolds it by a click. With a class `css`, the fold is a row of the page, not a part of one."""
+    """Return a `<details>` element that shows `title`. A click on the title shows or hides `inner`.
+
+    If `css` is given, the element is a separate block of the page and has this class. If not, it is a part of a block.
+    """
     style, line = (CALL, SUMMARY) if css else (BLOCK, f"{SUMMARY};{DIM}")
     name = f'class="tlj {css}" ' if css else ""
     return f'<details {name}style="{style}"{" open" * opened}><summary style="{line}">{title}</summary>{inner}</details>'
 
 
 def dim(inner: str, tag: str = "div") -> str:
-    """HTML in a pale colour, for facts of secondary importance."""
+    """Return an element that shows `inner` in a pale colour, for details that are less important."""
     return f'<{tag} style="{DIM}">{inner}</{tag}>'
 
 
 def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
-    """A table of names and values, which are HTML; "" without rows. `head` is the tag of the names' cells."""
+    """Return a table with the columns name and value. Names and values are HTML. Return "" if there are no rows.
+
+    `head` is the tag for the cells of the names: "td" or "th".
+    """
     scope = ' scope="row"' if head == "th" else ""
     inner = "".join(
         f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'
@@ -130,17 +138,17 @@ def _make_sheet() -> str:
 
 
 STYLE = _make_sheet()
-"""The style sheet as an element. A page needs it once."""
+"""The style sheet, as a `<style>` element. A page needs this element only once."""
 
 
 def put_style_behind(html: str) -> str:
-    """Put the style sheet into the last fold of `html`."""
+    """Return `html` with the style sheet at the end of its last `<details>` element."""
     before, end, after = html.rpartition("</details>")
     return f"{before}{STYLE}{end}{after}"
 
 
 DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}</style>"
-"""The dark colours for an exported page, which follows the reader's system. A notebook's page has a theme instead."""
+"""The dark colours for an exported page. They apply if the reader's system uses dark mode. A notebook has its own theme."""
 
 _CARD_RULES = """
 .tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;
@@ -186,4 +194,4 @@ CARD_STYLE = (
     + _CARD_RULES.replace("\n", "")
     + "</style>"
 )
-"""The style sheet of the widgets, as an element."""
+"""The style sheet of the widgets, as a `<style>` element."""

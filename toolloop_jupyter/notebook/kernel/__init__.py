@@ -1,61 +1,67 @@
-"""The kernel: how a click reaches a cell that waits for it, how a run is stopped, and where its output goes.
+"""Connect a run with the kernel: clicks reach a waiting cell, a run can be stopped, and output goes to the right cell.
 
-Only this room knows ipykernel, the internals of asyncio and the hooks on `sys.stdout`. Each use of a private name is marked
-"private:", with the versions that have it, why it is needed, and what would replace it.
+Only this package uses ipykernel, internals of asyncio and hooks on `sys.stdout`. If the code uses a private name of another
+library, a comment begins with "private:". It states which versions have the name, and may state why the name is needed or what
+would replace it.
 
 How a click reaches a waiting cell
 ----------------------------------
 
-A front-end sends a click as a `comm_msg` on the shell channel. It arrives behind the cell that waits for it, and a
-kernel handles one shell message at a time. So three things must happen while our cell waits: the comm message overtakes
-the cell, every other message keeps its place, and Stop is noticed.
+A front-end sends a click as a `comm_msg` on the shell channel. The kernel handles one shell message after the other, and the
+request of the waiting cell is still being handled. So the click would be handled only after the cell has ended, but the cell
+waits for the click. Three things must happen while the cell waits: the comm message is handled before the cell ends, all other
+messages keep their order, and an interrupt by the Stop button (■) is noticed.
 
-*ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`. One coroutine takes
-them out and awaits them one by one; now it awaits our cell. `serving_clicks()` runs a second coroutine (the pump of
-`comms.py`). It takes the comm messages out of that queue, leaves all others in order, and lets the kernel dispatch what
-it took. Dispatching makes a message the "parent" of whatever the process prints next, and stores the SIGINT handler
-in the kernel; the pump puts both back afterwards.
+*ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`. A coroutine of the kernel
+takes the messages out and awaits one after the other; now it awaits the waiting cell. `serving_clicks()` runs a second coroutine
+(the pump in `comms.py`). The pump takes only the comm messages out of this queue, and lets the kernel dispatch these messages.
+The dispatch of a message has two side effects: the message becomes the "parent" of all later output, and the kernel replaces its
+stored SIGINT handler. The pump restores the parent and the handler afterwards.
 
-*ipykernel 7.0 to 7.3.* There is no such queue: the running cell holds a lock. The package's dependencies exclude these
-versions. Clicks wait for the end of the cell there, unless the front-end sends them over a subshell.
+*ipykernel 7.0 to 7.3.* These versions have no such queue: the running cell holds a lock. The package's dependencies exclude
+these versions. In these versions, clicks wait for the end of the cell, unless the front-end sends the clicks over a subshell.
 
-*ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. A subshell may handle them,
-another one for each widget, and then their order is lost. `CardComms` lets one shell handle all messages of a card: the shell
-in which the card's run waits. On these versions, the pump only wakes the loop.
+*ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. Different subshells may handle the
+messages of different widgets, and then the order of the messages is lost. With `CardComms`, one shell handles all messages of a
+card: the shell in which the card's run waits. In these versions, the pump only wakes the loop.
 
-*All versions.* The handler of SIGINT adds a callback to the loop, but that does not wake the loop (tornado 6.6). Stop would be
-noticed only when the loop wakes for another reason. So the pump wakes the loop five times a second. A subshell (7.x) is a
-thread with its own loop: code called there reaches a future of the main loop by `call_soon_threadsafe` only.
+*All versions.* The SIGINT handler adds a callback to the loop, but this does not wake the loop (tornado 6.6). So an interrupt
+would be noticed only when the loop wakes for another reason. Therefore the pump wakes the loop five times a second. A subshell
+(ipykernel 7.x) is a thread with a separate loop. If code in a subshell sets a future of the main loop, it must use
+`call_soon_threadsafe`.
 
 Why sync calls need no nest_asyncio
 -----------------------------------
 
-`%%toolloop` is an awaited cell. `agent()` is not: it waits inside a loop that is already running, and the same three
-things must happen there. `run_sync` (`sync.py`) runs the running loop itself during the call. A callback whose context cannot be
-entered runs in a copy of that context. Afterwards nothing in asyncio is changed. nest_asyncio and its continuation nest_asyncio2
-replace classes and functions of asyncio for good, and were not enough. Measured with a cell that waits for its card, a click on
-the card, and two cells queued behind:
+A `%%toolloop` cell is awaited by the kernel. A call of `agent()` is not awaited: it blocks inside a loop that is already running.
+The three things above must happen during this call, too. `run_sync` (`sync.py`) continues the running loop during the call. If
+the context of a callback is in use and cannot be entered again, the callback runs in a copy of this context. After the call,
+nothing in asyncio has changed. The packages nest_asyncio and nest_asyncio2 (its successor) replace classes and functions of
+asyncio permanently, and this alone does not solve the problem. The table shows measurements with a cell that waits for a click on
+its card, and with two more cells in the queue. The first column states how the cell waits. The other columns are versions of
+ipykernel; the versions of Python are in parentheses:
 
-    the cell waits by                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
+    the cell waits in                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
-    nest_asyncio2 1.7.4 and the pump         arrives       arrives       click lost until ■: its handle is held back
+    nest_asyncio2 1.7.4 and the pump         arrives       arrives       click arrives only after ■ (its handle is held back)
     run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
 
-So the package itself uses neither. `%toolloop nest` (`nest_loop`) applies nest_asyncio2 for the user's own
-`asyncio.run(main())`, with `run_sync` in the place of the kernel's `run_until_complete`. If other code has applied one of the two
-packages, `agent()` still works.
+So this package does not use these two packages for `agent()`. `%toolloop nest` (`nest_loop`) applies nest_asyncio2, so that a
+person's code can call `asyncio.run(main())`. Then `run_sync` replaces the kernel's `run_until_complete`. If other code has
+applied one of the two packages, `agent()` still works.
 
-A widget's callback is sync code, too. It may interrupt a waiting cell, and then wait for a run of its own. During that wait the
-cell goes on; it may even end before the callback does. On ipykernel 6 the cell gets its parent back for the time of the wait. On
-7.4 the next cell begins only when the callback is done (`while_callback_waits` in `comms.py`).
+A widget's callback is sync code, too. A callback may interrupt a waiting cell, start a run, and wait for this run. The
+interrupted cell continues while the callback waits, and may end before the callback ends. In ipykernel 6, the cell gets its
+parent back while the callback waits. In ipykernel 7.4, the next cell begins only after the callback has ended. See
+`while_callback_waits` in `comms.py`.
 
 Where a run's output goes
 -------------------------
 
-A run's output goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's own output objects, two
-`OutStream`s and one `ZMQDisplayPublisher`, and sets the parent of the copies once. Neither a comm message nor a later
-cell can redirect them. `capture.py` sends the prints and displays of tools to them. There is one exception: a message that
-updates an earlier output answers the cell that runs now, since nbclient reads no other messages.
+A run's output goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's output objects: two
+`OutStream`s and one `ZMQDisplayPublisher`. The parent of the copies is set once, so neither a comm message nor a later cell can
+redirect the copies. `capture.py` sends the prints and displays of tools to the copies. There is one exception: the parent of a
+message that updates an earlier output is the cell that runs now, since nbclient reads only messages of the running cell.
 """
 
 from .capture import capture, redirect_output

@@ -1,14 +1,15 @@
-"""Redirects prints and displays: each goes to the target of the code that makes it, whichever cell runs at that time.
+"""Redirect prints and displays. The code that prints has a target. Its output goes there, even if another cell is running.
 
-The target is in a context variable. All code inside `redirect_output(target)` has this target: also its tasks, and threads that
-run in a copy of the context (`asyncio.to_thread` and tool threads do). While any redirection is entered, there are hooks on
-`sys.stdout`, on `sys.stderr`, on the shell's display publisher, and on the methods that send a cell's value and traceback. Each
-write through a hook looks up the target. Without a target, output goes where it went before. The last redirection that ends
-removes the hooks. Other code may keep a removed hook (a logging handler keeps a stream); the hook then passes everything on.
+The target is the value of a context variable. `redirect_output(target)` sets the target for the code in its `with` block, for
+the tasks of this code, and for threads that run in a copy of the context (`asyncio.to_thread` and tool threads do this). While a
+redirection is active, there are hooks on `sys.stdout`, on `sys.stderr`, on the shell's display publisher, and on the methods that
+send a cell's value and traceback. For each output, a hook looks up the target of the calling code. If there is no target, the
+output goes to the same place as without a hook. When the last redirection ends, the hooks are removed. Other code may still have
+a removed hook, for example a logging handler that has stored `sys.stderr`. The removed hook then passes all output on.
 
-A thread that a tool starts without the context has no target. While a single tool runs, each such thread that begins counts as
-that tool's, also after the tool's end. While several tools run side by side, nobody can tell which tool started such a thread,
-so its output is not redirected.
+If a tool starts a thread without a copy of the context, the thread has no target. If only one tool is running at that time, the
+thread is assigned to this tool, also after the tool has ended. If several tools are running, it is not known which of the tools
+has started the thread. So the thread's output is not redirected.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from ...core.execution import IDLE_THREAD, TOOL_THREAD
 from .where import get_shell
 
 Sink = Callable[[str, Any], None]
-"""Called with ("stdout" | "stderr", text) or ("display", Bundle), from the thread that writes."""
+"""A function that takes ("stdout", text), ("stderr", text) or ("display", Bundle). It is called in the thread that writes."""
 
 
 class Bundle(dict[str, object]):
-    """A MIME bundle of `display()`: MIME type -> data. With `replaces`, it replaces the output that has the same `display_id`."""
+    """A MIME bundle of `display()`: MIME type -> data.
+
+    If `replaces` is True, the bundle replaces an earlier output with the same `display_id`.
+    """
 
     def __init__(
         self,
@@ -45,10 +49,10 @@ class Bundle(dict[str, object]):
 
 
 class Target:
-    """Takes redirected output."""
+    """Receives redirected output."""
 
     may_be_cleared = False
-    """True if `clear_output()` in the redirected code clears this target. False if that would clear a transcript."""
+    """True if `clear_output()` in the redirected code clears this target. If a target shows a transcript, this is False."""
 
     def write(self, name: str, text: str) -> None: ...
     def flush(self, name: str) -> None: ...
@@ -57,16 +61,17 @@ class Target:
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output")
-"""The target of the code in this context. None lets output through. Without a value, the thread's tool decides."""
+"""The target of the code in this context. None: the output is not redirected. If the variable has no value, the target depends on
+the thread (`_find_target_of_thread`)."""
 
 
 def get_target() -> Target | None:
-    """The target of this context, or None."""
+    """Return the target of the current context, or None if output is not redirected."""
     return _target.get(None)
 
 
 def get_target_outside_tools() -> Target | None:
-    """Return the target of the cell around the tools in which this context runs."""
+    """Return the target outside of all `capture` blocks. For code in a tool, this is the target of the tool's run."""
     target = get_target()
     while isinstance(target, _SinkTarget):
         target = target.outer
@@ -74,7 +79,7 @@ def get_target_outside_tools() -> Target | None:
 
 
 def copy_context_without_target() -> Context:
-    """Return a copy of the current context in which output is not redirected."""
+    """Return a copy of the current context. In the copy, output is not redirected."""
     context = copy_context()
     context.run(_target.set, None)
     return context
@@ -82,7 +87,10 @@ def copy_context_without_target() -> Context:
 
 @contextmanager
 def redirect_output(target: Target | None) -> Iterator[None]:
-    """Send prints and displays of the code inside, and of its tasks and threads, to `target`. None lets them through."""
+    """Send prints and displays of the `with` block, and of the tasks and threads that it starts, to `target`.
+
+    If `target` is None, output is not redirected in the block.
+    """
     hooks = _install_hooks() if target is not None else []
     before = _target.get(None)
     token = _target.set(target)
@@ -91,14 +99,17 @@ def redirect_output(target: Target | None) -> Iterator[None]:
     finally:
         try:
             _target.reset(token)
-        except ValueError:  # this is a copy of the context in which it was entered
+        except ValueError:  # the block ends in a copy of the context in which it began
             _target.set(before)
         _release(hooks)
 
 
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
-    """Like `redirect_output`, but also for threads that the code starts without its context, or leaves behind."""
+    """Redirect output like `redirect_output`, but include threads that have no copy of the context.
+
+    If a thread still runs after the `with` block, its output is redirected until the thread ends.
+    """
     redirection = _Redirection(target, get_target())
     with redirect_output(target):
         _entered.append(redirection)
@@ -111,10 +122,10 @@ def redirect_tool(target: Target) -> Iterator[None]:
 
 @contextmanager
 def capture(sink: Sink) -> Iterator[None]:
-    """Send prints and displays of the code inside, and of tasks and threads it starts, to `sink` instead of the cell.
+    """Send prints and displays of the `with` block, and of the tasks and threads that it starts, to `sink` instead of the cell.
 
-    `clear_output()` does nothing inside, since it would clear the whole cell. Nested and overlapping captures do not affect
-    each other, in whatever order they end.
+    In the block, `clear_output()` does nothing, since it would clear the whole cell. Captures may be nested or overlap, and may
+    end in any order.
     """
     with redirect_tool(_SinkTarget(sink, get_target())):
         yield
@@ -132,7 +143,7 @@ class _SinkTarget(Target):
 
 
 def flush(target: Target | None) -> None:
-    """Send the buffered prints of `target` to the front-end; with None, the buffered prints of the streams below the hooks."""
+    """Send the buffered prints of `target` to the front-end. If `target` is None, flush the original `stdout` and `stderr`."""
     for name in ("stdout", "stderr"):
         if target is not None:
             target.flush(name)
@@ -141,7 +152,7 @@ def flush(target: Target | None) -> None:
 
 
 def find_stream(name: str) -> Any:
-    """Return `sys.stdout` or `sys.stderr` without our hooks; None where there is no console."""
+    """Return the original `sys.stdout` or `sys.stderr` without the hooks of this module. Return None if there is no console."""
     stream = getattr(sys, name)
     while isinstance(stream, _StreamHook):
         stream = stream.below
@@ -151,13 +162,16 @@ def find_stream(name: str) -> Any:
 # --- The hooks.
 
 _MARK = "_toolloop_hook"
-"""The attribute of a hooked method that has its `_MethodHooks`."""
+"""The name of an attribute of each hooked method. Its value is the `_MethodHooks` that has set the method."""
 _lock = threading.RLock()
-"""Held while hooks are installed or removed."""
+"""A thread holds this lock while it installs or removes hooks."""
 
 
 def _install_hooks() -> list[_StreamHook | _MethodHooks]:
-    """Install the hooks that are missing, and count one more user of each hook; returns all hooks."""
+    """Install the hooks that are missing, and add 1 to the `users` of each hook. Return all hooks.
+
+    `users` is the number of redirections that need the hook.
+    """
     hooks: list[_StreamHook | _MethodHooks] = []
     with _lock:
         for name in ("stdout", "stderr"):
@@ -169,14 +183,15 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
                 setattr(sys, name, stream)
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
-                # A logging handler from before has ipykernel's stream itself, and would bypass the hook above.
+                # An older logging handler has stored ipykernel's stream, and does not use `sys.stderr`. So the stream itself
+                # gets a hook, too.
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         results: Any = getattr(shell, "displayhook", None)
-        if hasattr(results, "pub_socket"):  # the display hook of a kernel; others print
+        if hasattr(results, "pub_socket"):  # only the display hook of a kernel has it; others print
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
@@ -185,7 +200,7 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
 
 
 def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
-    """Lower the user count of each hook by one, and remove the hooks that nobody uses any more."""
+    """Subtract 1 from the `users` of each hook, and remove the hooks that no redirection needs any more."""
     with _lock:
         for hook in hooks:
             hook.users -= 1
@@ -194,7 +209,11 @@ def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
 
 
 class _StreamHook:
-    """Replaces `sys.stdout` or `sys.stderr`. If a write has no target, it goes to the stream below, as does every other call."""
+    """Replaces `sys.stdout` or `sys.stderr`. `below` is the replaced stream.
+
+    If the calling code has a target, its output goes to the target. If not, its output goes to `below`. Methods that do not write
+    are those of `below`.
+    """
 
     def __init__(self, name: str, below: Any) -> None:
         self._name, self.below, self.users = name, below, 0
@@ -220,7 +239,7 @@ class _StreamHook:
             target.flush(self._name)
 
     def remove(self) -> None:
-        """Put the stream back, unless somebody has put another one there."""
+        """Restore the replaced stream. If other code has replaced this hook meanwhile, change nothing."""
         if getattr(sys, self._name) is self:
             below = self.below
             while isinstance(below, _StreamHook) and not below.users:
@@ -229,7 +248,10 @@ class _StreamHook:
 
 
 class _MethodHooks:
-    """Puts our methods on one object, as attributes of that object alone, and later puts the old attributes back."""
+    """Replaces methods of one object, `owner`, by attributes of this object, and later restores the old attributes.
+
+    Other objects of the same class are not changed.
+    """
 
     def __init__(self, owner: Any, methods: Mapping[str, Callable[..., object]]) -> None:
         self._owner, self._methods, self.users = owner, methods, 0
@@ -239,7 +261,7 @@ class _MethodHooks:
             setattr(owner, name, method)
 
     def remove(self) -> None:
-        """Put the old attributes back, unless somebody has replaced ours."""
+        """Restore the old attributes. If other code has replaced a hooked method meanwhile, this method is not changed."""
         for name, method in self._methods.items():
             if vars(self._owner).get(name) is method:
                 delattr(self._owner, name)
@@ -248,13 +270,13 @@ class _MethodHooks:
 
 
 def _hook_stream(name: str, stream: Any) -> _MethodHooks:
-    """Hook `write` of ipykernel's stream. IPython 9 puts a `write` of its own there while a cell runs."""
+    """Hook the method `write` of ipykernel's stream. IPython 9 replaces this method, too, while a cell runs."""
     below = stream.write
     return _MethodHooks(stream, {"write": lambda text: _write(name, text, below)})
 
 
 def _write(name: str, text: str, below: Callable[[str], int]) -> int:
-    """Write to the target of the calling code; if it has no target, call `below`."""
+    """Write `text` to the target of the calling code. If the code has no target, call `below`."""
     target = _find_target()
     if target is None:
         return below(text)
@@ -265,7 +287,7 @@ def _write(name: str, text: str, below: Callable[[str], int]) -> int:
 
 
 def _hook_publisher(publisher: Any) -> _MethodHooks:
-    """Hook a display publisher. IPython's `capture_output` puts another publisher on the shell, which needs a hook of its own."""
+    """Hook a display publisher. IPython's `capture_output` gives the shell another publisher, which needs a separate hook."""
     publish_below, clear_below = publisher.publish, publisher.clear_output
 
     def publish(
@@ -288,8 +310,9 @@ def _hook_publisher(publisher: Any) -> _MethodHooks:
     return _MethodHooks(publisher, {"publish": publish, "clear_output": clear_output})
 
 
-# private: `finish_displayhook` and `msg` of the display hook, `_showtraceback` of the shell (ipykernel 6.17 to 7.4). A kernel
-# sends a cell's value and its traceback without the publisher; a tool's `get_ipython().run_cell(…)` does so, too.
+# private: ipykernel 6.17 to 7.4 have `finish_displayhook` and `msg` (of the display hook) and `_showtraceback` (of the shell).
+# These hooks are needed since a kernel sends a cell's value and traceback without the publisher. A tool that calls
+# `get_ipython().run_cell(…)` has such values and tracebacks.
 
 
 def _hook_results(hook: Any) -> _MethodHooks:
@@ -324,7 +347,7 @@ def _hook_tracebacks(shell: Any) -> _MethodHooks:
 
 
 def _find_target() -> Target | None:
-    """Return the target for writes of the calling code: the target of its context, or of the tool that owns the thread."""
+    """Return the target of the calling code's context. If `_target` has no value there, return the target of the thread."""
     try:
         return _target.get()
     except LookupError:
@@ -336,19 +359,19 @@ def _find_target() -> Target | None:
 
 @dataclass(eq=False)
 class _Redirection:
-    """The redirection of one tool or run. `outer` is the target around it: a tool is inside its run."""
+    """The redirection of one tool or run. `outer` is the target outside of it: for a tool, the target of the tool's run."""
 
     target: Target
     outer: Target | None
     earlier: WeakSet[threading.Thread] = field(
         default_factory=lambda: WeakSet(t for t in threading.enumerate() if t.name != IDLE_THREAD)
     )
-    """The threads that already had work when the redirection began."""
+    """The threads that were already working when the redirection began."""
 
 
 _entered: list[_Redirection] = []
 _owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
-"""Threads that tools have left behind, with the tools' targets."""
+"""A thread that still runs after its tool has ended -> the target of the tool."""
 _NOT_OF_A_TOOL = (
     "asyncio_",
     "ThreadPoolExecutor",
@@ -357,28 +380,36 @@ _NOT_OF_A_TOOL = (
     "toolloop-show",
     IDLE_THREAD,
 )
-"""Beginnings of the names of threads that belong to no tool: those of pools, and those of this package."""
+"""Prefixes of the names of threads that do not belong to a tool: threads of pools, and threads of this package."""
 
 
 def _find_innermost() -> _Redirection | None:
-    """Return the redirection that is inside all others; None if there is none, or if two run side by side."""
+    """Return the redirection that is inside all others. Return None if there is no redirection, or if two run in parallel."""
     outer = {id(each.outer) for each in _entered if each.outer is not each.target}
     innermost = [each for each in _entered if id(each.target) not in outer]
     return innermost[0] if len(innermost) == 1 else None
 
 
 def _find_target_of_thread(thread: threading.Thread) -> Target | None:
-    """Return the target of the tool that left the thread behind; else of the only running tool, if the thread began during it."""
+    """Return the target for a thread that has no copy of a context.
+
+    If the thread still runs after its tool has ended, return the tool's target. If only one tool is running and the thread began
+    during this tool, return the target of the running tool. If not, return None.
+    """
     innermost = _find_innermost()
     if innermost is None or thread in _owned:
         return _owned.get(thread)
-    by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread is the kernel's own
+    by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread belongs to the kernel
     return innermost.target if by_python and thread not in innermost.earlier else None
 
 
 def _redirect_threads_left(redirection: _Redirection) -> None:
-    """Let threads that outlive the tool write to its target, not to a later cell. The hooks stay until these threads end."""
-    # A thread of a subclass belongs to a library (tqdm's monitor), and lives as long as the kernel does.
+    """Redirect threads that still run when the tool ends: their output goes to the tool's target, and not to a later cell.
+
+    The hooks are removed only after these threads have ended.
+    """
+    # If the class of a thread is a subclass of Thread, the thread belongs to a library (such as tqdm's monitor). It may run as
+    # long as the kernel, so it is left out.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
     left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
     if _find_innermost() is redirection:
@@ -391,7 +422,7 @@ def _redirect_threads_left(redirection: _Redirection) -> None:
         with redirect_output(redirection.target):
             redirected.set()
             for thread in left:
-                is_worker = thread.name == TOOL_THREAD  # it goes on to other work, under another name
+                is_worker = thread.name == TOOL_THREAD  # a worker gets another name when its work is done
                 while thread.is_alive() and (not is_worker or thread.name == TOOL_THREAD):
                     thread.join(0.2)
 

@@ -1,4 +1,4 @@
-"""Cells: which cell ran last, a cell as the place of a run's output, and a cell's name in a traceback."""
+"""Remember which cell ran last, send a run's output to its cell, and write readable names of cells into tracebacks."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from .where import Kernel, Message, get_kernel, get_shell
 
 
 class _Watcher:
-    """Remembers which cell began last."""
+    """Remembers the cell that began last."""
 
     def __init__(self) -> None:
         self.request: Message = {}
-        """The request of the cell that began last; {} before the first cell."""
+        """The `execute_request` message of the cell that began last. {} if no cell has begun yet."""
         self._watching = False
 
     def watch(self) -> None:
-        """Begin to watch; the cell that runs now counts. Does nothing outside a kernel, or if it is already watching."""
+        """Remember the present cell, and from now on each cell that begins. Outside a kernel, do nothing."""
         if not self._watching and get_kernel() is not None:
             self._watching = True
             self._note()
             get_shell().events.register("pre_run_cell", self._note)
 
     def unwatch(self) -> None:
-        """Undo `watch`."""
+        """Stop what `watch` has begun, and forget the last cell."""
         if self._watching:
             self._watching, self.request = False, {}
             get_shell().events.unregister("pre_run_cell", self._note)
@@ -57,12 +57,16 @@ watch_cells, unwatch_cells = _watcher.watch, _watcher.unwatch
 
 
 def in_callback(kernel: Kernel) -> bool:
-    """Return whether the kernel handles a widget's message now."""
+    """Return True if the kernel is handling a widget's message now."""
     return _is_of_a_widget(kernel.get_parent("shell"))
 
 
 def _find_request_to_answer(kernel: Kernel) -> Message:
-    """Return the message that output answers now. In a widget's callback, it is the request of the cell that began last."""
+    """Return the message to which new output belongs. Jupyter calls this message the parent of the output.
+
+    In a widget's callback, return the request of the cell that began last, so that the output appears in this cell. But if an
+    Output widget shows the output of the callback, return the widget's message.
+    """
     parent: Message = kernel.get_parent("shell")
     if _is_of_a_widget(parent) and _watcher.request and not _is_shown_by_widget(parent):
         return _watcher.request
@@ -82,11 +86,11 @@ def _is_of_a_widget(message: Message) -> bool:
 
 
 def _is_shown_by_widget(message: Message) -> bool:
-    """Return whether an Output widget takes the output that answers this message."""
-    ipywidgets: Any = sys.modules.get("ipywidgets")  # not imported here: without it there is no Output widget
+    """Return True if an Output widget shows the output whose parent is this message."""
+    ipywidgets: Any = sys.modules.get("ipywidgets")  # if it is not imported yet, there is no Output widget
     if ipywidgets is None:
         return False
-    # private: _instances, ipywidgets 8; `Widget.widgets` of 7 would replace it, but 8 warns of its use.
+    # private: ipywidgets 8 has `_instances`. ipywidgets 7 has the public `Widget.widgets`, but version 8 warns about its use.
     instances = getattr(ipywidgets.widgets.widget, "_instances", None)
     if instances is None:
         instances = ipywidgets.Widget.widgets
@@ -98,32 +102,38 @@ def _is_shown_by_widget(message: Message) -> bool:
 
 
 class Cell:
-    """The place of a run's output: a cell, a `capture` around the run, or a terminal."""
+    """The place to which a run's output goes: a cell, a `capture` block that contains the run, or a terminal."""
 
     cell_id: str | None
-    """The front-end's id of the cell (JupyterLab, Notebook 7 and VS Code send one)."""
+    """The id that the front-end has given the cell. JupyterLab, Notebook 7 and VS Code send an id; otherwise this is None."""
     execution: str
-    """The id of the request that runs the cell; each run of the cell has another one. "" outside a kernel."""
+    """The id of the message that started this execution of the cell. Each execution has a different id. "" outside a kernel."""
     can_update: bool
-    """True if `update()` shows anything. It does not in a terminal, where `display()` prints the text/plain."""
+    """True if `update()` can replace an output. False in a terminal: there, `display()` prints the text/plain of the bundle."""
 
     def __init__(self, target: Target | None) -> None:
-        """`target` takes the output; None stands for the terminal."""
+        """Make the place for the output that goes to `target`. None means the terminal."""
         self._target = target
         request = target.request if isinstance(target, _CellTarget) else {}
         self.cell_id = (request.get("metadata") or {}).get("cellId")
         self.execution = _id(request)
-        # JupyterLab's Output widget (jupyterlab_widgets 3) drops update_display_data.
+        # JupyterLab's Output widget (jupyterlab_widgets 3) ignores `update_display_data` messages.
         self.can_update = target is not None and not (request and _is_shown_by_widget(request))
 
     @classmethod
     def here(cls) -> Cell:
-        """Return the place where the calling code's output goes now. The object stays at this place, in all threads."""
+        """Return the place to which the calling code's output goes now.
+
+        The returned object keeps this place: it sends output there from all threads, and also when another cell runs.
+        """
         return cls._of(get_target())
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Like `here`; but code inside a tool gets the place of the run that called the tool, not that of the tool's output."""
+        """Return the same as `here`, but for code in a tool, return the place of the run that has called the tool.
+
+        The output of the tool itself may go to another place, since the run may capture it.
+        """
         return cls._of(get_target_outside_tools())
 
     @classmethod
@@ -139,7 +149,7 @@ class Cell:
         metadata: Mapping[str, object] | None = None,
         display_id: str | None = None,
     ) -> None:
-        """Show a MIME bundle as a new output. Its values have JSON types, or are bytes for pictures."""
+        """Show a MIME bundle as a new output. The values in `bundle` have JSON types; pictures may be bytes."""
         if self._target is not None:
             self._target.publish(Bundle(bundle, metadata or {}, display_id, replaces=False))
         elif get_shell() is not None:
@@ -150,20 +160,21 @@ class Cell:
     def update(
         self, bundle: Mapping[str, object], display_id: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Replace the output with this `display_id`. Does nothing if `can_update` is False."""
+        """Replace the output that has this `display_id`. If `can_update` is False, do nothing."""
         if self._target is not None and self.can_update:
             self._target.publish(Bundle(bundle, metadata or {}, display_id, replaces=True))
 
     def clear(self) -> None:
-        """Remove all outputs of the place when the next output comes."""
+        """Remove all outputs at this place. They disappear when the next output arrives, so that the page does not flicker."""
         if self._target is not None:
             self._target.clear()
 
     @contextmanager
     def outputs(self) -> Iterator[None]:
-        """Send prints and displays of the code inside, and of tasks and threads that it starts, to this place.
+        """Send prints and displays of the `with` block, and of the tasks that it starts, to this place.
 
-        A thread's output comes here if it runs in a copy of the context. A thread that may outlive the run must enter this, too.
+        The output of a thread is sent here if the thread runs in a copy of the context. If a thread may still run after the end
+        of the run, the code in the thread must use this context manager, too.
         """
         if self._target is None:
             yield
@@ -171,14 +182,14 @@ class Cell:
         with redirect_output(self._target):
             try:
                 yield
-            finally:  # so that these prints come before what the cell prints next
+            finally:  # so that these prints appear before later prints of the cell
                 flush(self._target)
 
     @contextmanager
     def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
-        """Like `outputs`, for a whole run. Threads that its tools leave behind write to this place, too.
+        """Do the same as `outputs` for a whole run, and include threads that still run after their tool has ended.
 
-        With `may_be_cleared`, a tool's `clear_output()` clears this place; without, it does nothing.
+        If `may_be_cleared` is True, `clear_output()` in a tool clears this place. If not, `clear_output()` does nothing.
         """
         if self._target is None:
             yield
@@ -189,20 +200,23 @@ class Cell:
 
 
 class _CellTarget(Target):
-    """Copies of the kernel's output objects, whose parent is one cell's request. They write into that cell, whatever runs later.
+    """Sends output to one cell, even if another cell is running.
 
-    An output object that is not ipykernel's own (`%%capture` or a test has put it there) is used without a copy.
+    A _CellTarget has copies of the kernel's output objects. The parent of these copies is the request of the cell. If `%%capture`
+    or a test has replaced an output object of ipykernel, this other object is used without a copy.
     """
 
     def __init__(self, request: Message) -> None:
         self.request = request
-        # ipykernel >= 6.23 keeps the parent in a context variable and a default of each object. The copy is made in a context
-        # that nobody keeps, so only the default remains, which holds in all threads and tasks.
+        # In ipykernel >= 6.23, each output object has two places for its parent: a context variable, and a default for all other
+        # contexts. The copies are made in a temporary context. So the variable has no value later, and the default applies in
+        # all threads and tasks.
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
         self._updates = _id(request), self._publisher
-        """(the request's id, a publisher whose messages answer it), for the cell that began last."""
-        flush(None)  # the cell's earlier prints come first
+        """(the id of a request, a publisher whose messages have this request as parent). When a later cell has begun,
+        `_find_publisher_of_updates` replaces both."""
+        flush(None)  # so that earlier prints of the cell appear first
 
     def write(self, name: str, text: str) -> None:
         self._streams[name].write(text)
@@ -211,7 +225,7 @@ class _CellTarget(Target):
         self._streams[name].flush()
 
     def publish(self, bundle: Bundle) -> None:
-        flush(self)  # earlier prints come first
+        flush(self)  # so that earlier prints appear first
         transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
         publisher = self._find_publisher_of_updates() if bundle.replaces else self._publisher
         with self._pass_hooks():
@@ -225,16 +239,20 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """Return the redirection to enter while the publisher sends. A copied publisher flushes sys.stdout and sys.stderr: this
-        must reach our streams, not the running cell's. A publisher that is no copy has our hook, which must let the message pass.
+        """Return the redirection that must be active while the publisher sends a message.
+
+        A copied publisher flushes `sys.stdout` and `sys.stderr`. With a redirection to this target, the flush reaches the streams
+        of this target, and not the streams of the running cell. If the publisher is not a copy, it has the hook of `capture.py`.
+        Then output must not be redirected, or the hook would send the message back to this target.
         """
         return redirect_output(self if self._is_copied else None)
 
     def _find_publisher_of_updates(self) -> Any:
-        """Return a publisher whose messages answer the cell that began last, which may be a later cell than this.
+        """Return a publisher for updates. The parent of its messages is the request of the cell that began last.
 
-        Front-ends find the output to update by its display id. nbclient (0.5 to 0.11) does so, too, but reads only messages
-        that answer the cell that it runs. Other messages are lost there when their cell has ended.
+        This may be a later cell than the cell of this target. A front-end finds the output to update by its display id, so the
+        parent has no effect there. nbclient (0.5 to 0.11) also uses the display id. But it reads only messages whose parent is
+        the cell that it is running, so an update with an earlier cell as parent would be lost.
         """
         request = _watcher.request
         if request and self._is_copied and _id(request) != self._updates[0]:
@@ -248,14 +266,14 @@ def _copy_stream(name: str, request: Message) -> Any:
     stream, stream_class = find_stream(name), cast("Any", iostream.OutStream)
     if not isinstance(stream, stream_class):
         return stream
-    # watchfd=False: the copy does not take over the process's file descriptors.
+    # With watchfd=False, the copy does not redirect the file descriptors of the process.
     copied = stream_class(stream.session, stream.pub_thread, name, echo=stream.echo, watchfd=False)
     copied.set_parent(request)
     return copied
 
 
 def _copy_publisher(request: Message) -> tuple[Any, bool]:
-    """Return (a publisher whose messages answer this request, True if it is a copy)."""
+    """Return (a publisher, True if the publisher is a copy). The parent of a copy's messages is `request`."""
     from ipykernel import zmqshell
 
     publisher, publisher_class = get_shell().display_pub, cast("Any", zmqshell.ZMQDisplayPublisher)
@@ -272,14 +290,15 @@ def _copy_publisher(request: Message) -> tuple[Any, bool]:
 
 _FILE = re.compile(r'File "([^"\n]+)", line')
 _IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
-"""A cell's file name in a terminal with IPython 7.34."""
+"""Matches the file name of a cell in a terminal with IPython 7.34."""
 _WARNING = re.compile(r"^(\S+\.py):(\d+): (?=\w*Warning\b)", re.MULTILINE)
 
 
 def name_cells(traceback: str) -> str:
-    """Replace the temporary file names of cells by `Cell In[3]`, in tracebacks and in lines of `warnings`.
+    """Return the traceback with readable names such as `Cell In[3]` in the place of the temporary file names of cells.
 
-    The kernel makes these names. They mean nothing to a person, and differ at each start. Other files keep their names.
+    Lines of `warnings` are changed in the same way. The kernel chooses the temporary names: they say nothing to a person, and are
+    different at each start of the kernel. The names of other files are not changed.
     """
 
     def in_traceback(match: re.Match[str]) -> str:
@@ -294,18 +313,18 @@ def name_cells(traceback: str) -> str:
 
 
 def find_last_error() -> BaseException | None:
-    """Return the error that the shell has shown last, or None. IPython keeps it in `sys.last_value`, as Python's prompt does."""
+    """Return the error that the shell has shown last, or None. IPython stores the error in `sys.last_value`, like Python."""
     error = getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
 
 
 def _name_cell(filename: str) -> str:
-    """Return `Cell In[3]` for the file name under which IPython has compiled that cell; "" for any other file."""
+    """Return a name such as `Cell In[3]` if `filename` is the temporary file name of a cell. Return "" for other files."""
     compiler: Any = getattr(get_shell(), "compile", None)
     if hasattr(compiler, "format_code_name"):  # IPython >= 8
         return " ".join(compiler.format_code_name(filename) or ())
     if plain := _IPYTHON_7.match(filename):
         return f"Cell In[{plain[1]}]"
-    # private: _filename_map, IPython 7.34 in a kernel; format_code_name reads it from 8 on.
+    # private: in a kernel, IPython 7.34 has `_filename_map`. IPython >= 8 has the public `format_code_name` instead.
     number = getattr(compiler, "_filename_map", {}).get(filename)
     return "" if number is None else f"Cell In[{number}]"

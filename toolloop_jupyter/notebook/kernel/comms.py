@@ -1,8 +1,8 @@
-"""Lets clicks overtake a cell whose run waits, and notices Stop at once. The essay in `__init__.py` says why that is needed.
+"""Deliver clicks to a cell that is waiting, and notice interrupts at once. `__init__.py` of this package explains the reasons.
 
-`serving_clicks` and `running_in_cell` are entered around a run. One `_Pump` serves all runs that wait at the same time: it
-wakes the kernel's loop and, on ipykernel 6, takes comm messages out of the queue. A run in a widget's callback may interrupt a
-waiting cell. `while_callback_waits` lets that cell go on.
+`serving_clicks` and `running_in_cell` are context managers for a run. One `_Pump` serves all runs that wait at the same time. The
+pump wakes the kernel's loop. In ipykernel 6, it also takes comm messages out of the kernel's queue. If a widget's callback
+interrupts a waiting cell and then waits for a run, `while_callback_waits` lets the cell continue.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T")
 _Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
 
 _WAKE_UP = 0.2
-"""Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
+"""Seconds after which the pump wakes the kernel's loop, so that an interrupt is noticed."""
 _LOOK = 0.01
-"""Seconds between two checks of ipykernel 6's message queue."""
+"""Seconds between two checks of the message queue in ipykernel 6."""
 
 
 @asynccontextmanager
 async def serving_clicks() -> AsyncIterator[None]:
-    """While entered, clicks arrive although the cell waits, and Stop is noticed at once.
+    """Deliver clicks during the `async with` block although the cell is waiting, and notice interrupts at once.
 
-    Several runs may be inside at once. In an awaited cell of a terminal IPython, Ctrl-C cancels the run, so that the run's task
-    does not stay half-done on IPython's loop. In plain Python, this does nothing.
+    Several runs may be in such a block at the same time. In an awaited cell of IPython in a terminal, Ctrl-C cancels the run, so
+    that no unfinished task remains on IPython's loop. In plain Python, this does nothing.
     """
     with _silence_late_clicks():
         async with serving_nested_run(None):
@@ -45,7 +45,10 @@ async def serving_clicks() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
-    """Like `serving_clicks`, for a run of the API. The output of the run's tools goes to the cell that started the run."""
+    """Do the same as `serving_clicks`, and send the output of the run's tools to the cell that started the run.
+
+    Use this for a run that Python code starts, such as `agent()`.
+    """
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
             yield
@@ -53,7 +56,10 @@ async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]
 
 @contextmanager
 def _silence_late_clicks() -> Iterator[None]:
-    """While entered, a click on a removed card does not print "No such comm" (package comm 0.2, logger "Comm")."""
+    """Prevent the log message "No such comm" during the `with` block.
+
+    The package comm 0.2 logs this message (logger "Comm") if a person clicks on a card that was removed already.
+    """
 
     def passes(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("No such comm:")
@@ -68,7 +74,10 @@ def _silence_late_clicks() -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
-    """Like `serving_clicks`, for a run in sync code that the task `outer` (if any) has called."""
+    """Do the same as `serving_clicks`, for a run that sync code waits for.
+
+    `outer` is the task that has called the sync code, or None.
+    """
     kernel = get_kernel()
     kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
     if kernel is None or kernel_loop is None:
@@ -81,7 +90,7 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
         finally:
             if ending := pump.leave():
                 await asyncio.wait(ending)
-    else:  # a run in another thread or in a subshell: the pump belongs on the kernel's loop
+    else:  # the run is in another thread or in a subshell, but the pump must run on the kernel's loop
         joined: list[_Pump] = []
         kernel_loop.call_soon_threadsafe(lambda: joined.append(_Pump.join(kernel, None)))
         try:
@@ -92,10 +101,10 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
 
 
 class _State(NamedTuple):
-    """The settings of the kernel that the running cell needs, and that the dispatch of another message changes.
+    """Settings of the kernel that belong to the running cell. The dispatch of another message changes these settings.
 
-    private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x. From 7.4
-    on, the kernel saves them itself.
+    private: ipykernel 6.0 to 6.x have `_parent_ident` and `saved_sigint_handler`. (`set_parent` and `get_parent` are public.) In
+    ipykernel >= 7.4, the kernel itself saves and restores these settings.
     """
 
     ident: object
@@ -113,31 +122,35 @@ class _State(NamedTuple):
 
 
 class _Pump:
-    """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
+    """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
-    One pump serves all runs that wait at the same time. But a run that waits *inside* the handling of a comm message (`run_sync`
-    in a widget callback) gets a pump of its own, since the pump that dispatched the message is blocked until the run ends. Only
-    the newest pump dispatches, so messages keep their order. Used on the kernel's loop only.
+    One pump serves all runs that wait at the same time. There is one exception: `run_sync` in a widget's callback waits for a run
+    while a comm message is being handled. The pump that has dispatched this message is blocked until the run ends. So this run
+    gets a new pump. Only the newest pump dispatches messages, so the messages keep their order. Pumps are used only on the
+    kernel's loop.
     """
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
         self._kernel, self._outer, self._users = kernel, outer, 0
-        # private: msg_queue, ipykernel 6.0 to 6.x: a tornado Queue of (number, dispatch, arguments). From 7.4 on
-        # comm messages overtake by themselves.
+        # private: ipykernel 6.0 to 6.x have `msg_queue`, a tornado Queue of (number, dispatch, arguments). ipykernel >= 7.4 has no
+        # such queue, and dispatches comm messages itself while a cell is running.
         self._queue: Any = getattr(kernel, "msg_queue", None)
         self._seen = -1
-        """The number of the newest message that the pump has seen and left in the queue."""
+        """The number of the newest message that the pump has checked and left in the queue."""
         self._dispatching: asyncio.Task[None] | None = None
         self._of_cell: _State
-        """The state of the interrupted cell, which the cell gets back later."""
+        """The state of the interrupted cell. The pump restores this state after the message was handled."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
-        # Not in the run's own context, since prints of a widget callback are not the run's output.
+        # This task runs without the run's target, since the prints of a widget's callback are not output of the run.
         self._task: asyncio.Task[None] = copy_context_without_target().run(asyncio.ensure_future, self._run())
 
     @staticmethod
     def join(kernel: Kernel, outer: asyncio.Task[object] | None) -> _Pump:
-        """Find or make the pump for a run, and count the run as a user. `outer`: the task whose sync code waits for the run."""
+        """Return the pump for a run, and add 1 to the number of runs that use the pump. If necessary, make a new pump.
+
+        `outer` is the task whose sync code waits for the run, or None.
+        """
         if not _pumps:
             _contain_exits(asyncio.get_running_loop())
             _send_idle_after_comms(kernel)
@@ -147,9 +160,11 @@ class _Pump:
         return _pumps[-1]
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Count one user less. The last user ends the pump.
+        """Subtract 1 from the number of runs that use the pump. If no run uses the pump any more, end it.
 
-        Returns the tasks that the last user has to wait for: the pump's own, and that of a message that is being dispatched.
+        Return the tasks that the caller has to wait for. If the pump ends, these are the task of the pump, and the task that is
+        dispatching a message. The second task is left out if there is none, or if it is waiting for another run. If the pump does
+        not end, return an empty list.
         """
         self._users -= 1
         if self._users:
@@ -163,7 +178,7 @@ class _Pump:
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
 
     def dispatches_in(self, task: asyncio.Task[object] | None) -> bool:
-        """Return whether `task` handles the message that the pump has taken out of the queue."""
+        """Return True if `task` is handling the message that the pump has taken out of the queue."""
         return task is not None and task is self._dispatching
 
     async def _run(self) -> None:
@@ -173,12 +188,15 @@ class _Pump:
                 self._dispatching = asyncio.ensure_future(self._dispatch(*item))
                 await asyncio.wait([self._dispatching])
                 error = self._dispatching.exception()
-                if error is not None:  # as the kernel's own dispatch_queue does
+                if error is not None:  # the kernel's `dispatch_queue` logs such errors, too
                     self._kernel.log.error("Error in message handler", exc_info=error)
                 self._dispatching = None
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
-        """Take the oldest comm message out of the queue. Has no await, so that no other task sees the queue half empty."""
+        """Take the oldest comm message out of the queue and return it. All other messages keep their order.
+
+        This method takes all messages out and puts them back without an `await`. So no other task sees an incomplete queue.
+        """
         queue, taken = self._queue, None
         if queue is None:
             return None
@@ -195,25 +213,26 @@ class _Pump:
 
     def _is_comm(self, arguments: tuple[object, ...]) -> bool:
         if not arguments or not isinstance(arguments[0], list):
-            return False  # not a message: an eventloop integration queues its own steps
+            return False  # not a message: a GUI event loop may put its steps into the queue, too
         session = self._kernel.session
         try:
-            # Only the header is read here: deserialising the whole message now would make the kernel's own
-            # deserialising a "duplicate signature". The kernel checks the signature when it dispatches.
+            # Only the header is read here. If the whole message were deserialised here, its signature would be stored, and the
+            # kernel would later reject the message because of a "duplicate signature". The kernel checks the signature itself.
             _, frames = session.feed_identities(list(arguments[0]), copy=False)
             return session.unpack(frames[1].bytes)["msg_type"] in ("comm_open", "comm_msg", "comm_close")
         except (ValueError, LookupError, TypeError):
-            return False  # malformed: the kernel will report it
+            return False  # the message is malformed, and the kernel will report this
 
     async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[object, ...]) -> None:
-        """Let the kernel handle a message while a cell runs. Then give the cell back its parent and its SIGINT handler."""
+        """Let the kernel handle a message while a cell is running. Afterwards, restore the cell's parent and SIGINT handler."""
         kernel, self._new_handler = self._kernel, None
         self._of_cell = _State.of(kernel)
         set_parent_before = kernel.set_parent
 
         def set_parent(ident: object, parent: Message, channel: str = "shell") -> None:
             if channel == "shell":
-                # The message becomes the parent now. Unsent output would get that parent, too (6.17), so it is sent first.
+                # From now on, the message is the parent of all output. In ipykernel 6.17, it would also become the parent of
+                # output that is still in the buffers. So the buffers are flushed first.
                 del kernel.set_parent
                 self._of_cell = _State.of(kernel)
                 flush(None)
@@ -231,10 +250,10 @@ class _Pump:
 
     @contextmanager
     def lend_to_cell(self) -> Iterator[None]:
-        """While entered, the interrupted cell has its parent and SIGINT handler back, so that it can go on, and even end.
+        """Restore the parent and the SIGINT handler of the interrupted cell during the `with` block.
 
-        The callback that handles the message enters this while it waits for a run. Afterwards the callback has its own parent
-        and handler again.
+        A callback uses this block while it waits for a run. So the interrupted cell can continue, and may even end. After the
+        block, the parent and the handler of the callback are restored.
         """
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
@@ -251,13 +270,13 @@ class _Pump:
 
 
 _pumps: list[_Pump] = []
-"""The pumps, the newest one last. Only the newest pump dispatches messages; the others are blocked."""
+"""The pumps; the newest pump is the last one. Only the newest pump dispatches messages. The others are blocked."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return the context manager to enter while sync code in the task `outer` waits for a run.
+    """Return a context manager. Sync code in the task `outer` must use it while this code waits for a run.
 
-    If the task handles a comm message, the cell that the message has interrupted goes on meanwhile.
+    If the task is handling a comm message, the interrupted cell can continue during the `with` block.
     """
     kernel = get_kernel()
     for pump in _pumps:
@@ -270,13 +289,14 @@ def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextM
 
 @contextmanager
 def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
-    """On ipykernel 7: while entered, no new cell begins (the present cell may end). Entered while a callback waits for its run.
+    """Let no new cell begin during the `with` block, in which a callback waits for its run. The present cell may end.
 
-    When the callback is done, the kernel puts back the parent from before the callback's message. If a new cell had begun since,
-    that would be the wrong parent for it, and the front-end would show the new cell as running for ever.
+    This is for ipykernel 7. After the callback, the kernel restores the parent that it had before the callback's message. If a
+    new cell began during the callback, this would be the wrong parent for the new cell, and the front-end would show for ever
+    that this cell is running.
     """
-    # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. Nobody can register a function for it, so
-    # ours is set on the one kernel object, for the time of the wait.
+    # `should_handle` is a method that subclasses of the kernel may override. Since ipykernel 7.0, it may be async. It is not
+    # possible to register a function instead. So the method of the kernel object is replaced during the `with` block.
     before, ended = kernel.should_handle, asyncio.Event()
 
     async def should_handle(stream: object, msg: Message, idents: object) -> bool:
@@ -296,35 +316,40 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
                 getattr(before, "__self__", None) is not kernel
             ):  # true if this callback runs while another callback waits
                 kernel.should_handle = before
-        # The cells wait a little longer, until the kernel has put the parent back.
+        # The cells wait a little longer, until the kernel has restored the parent.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
 
 class CardComms:
-    """The comms of one card's widgets. Make it on the thread of the card's run."""
+    """Handles the comms of one card's widgets. The object must be made on the thread of the card's run."""
 
     def __init__(self) -> None:
-        # private: shell_channel_thread and its manager, ipykernel 7.0 to 7.4.
+        # private: ipykernel 7.0 to 7.4 have `shell_channel_thread` and its `manager`.
         shells: Any = getattr(getattr(get_kernel(), "shell_channel_thread", None), "manager", None)
         self._subshell: str | None = None
         """The subshell in which the card's run waits; None for the main shell."""
         if shells is not None:
-            with suppress(RuntimeError):  # a thread of the user's code: the main shell serves its cards
+            # In a thread of the user's code, this raises RuntimeError. Then the main shell handles the card's messages.
+            with suppress(RuntimeError):
                 self._subshell = shells.subshell_id_from_thread_id(get_ident())
 
     def keep_order(self, comm: object) -> None:
-        """Let one shell handle all messages to this comm, so that a click does not overtake the change of a field before it.
+        """Let one shell handle all messages to this comm, so that the messages keep their order.
 
-        By default, ipykernel 7.4 chooses the shell that has sent to the comm last. That may be another shell for each field.
+        A person may change a field and then click a button. If two shells handled the two messages, the click could be handled
+        first. By default, ipykernel 7.4 chooses the shell that was the last to send a message over this comm. So the comms of two
+        fields may use different shells.
 
-        private: `_reply_subshell_for` of a comm, ipykernel 7.4. Older versions have no subshells, or are excluded.
+        private: in ipykernel 7.4, a comm has `_reply_subshell_for`. Older versions have no subshells, or are not supported.
         """
         if hasattr(comm, "_reply_subshell_for"):
             comm._reply_subshell_for = lambda _data, _default: self._subshell
 
     def is_click(self, comm: object) -> bool:
-        """Return whether the code that runs now handles a front-end's message to this comm. If so, a person has clicked; if not,
-        code has called the callback of the click. True if the kernel is not ipykernel, since nobody can tell there.
+        """Return True if the kernel is now handling a message from the front-end to this comm, so that a person has clicked.
+
+        Return False if other code has called the callback of the click. If the kernel is not ipykernel, the two cases cannot be
+        distinguished, and the result is True.
         """
         kernel = get_kernel()
         if kernel is None:
@@ -335,12 +360,12 @@ class CardComms:
 
 
 def _send_idle_after_comms(kernel: Kernel) -> None:
-    """On ipykernel 7.4, send "idle" after a comm message that was handled while a cell runs. The kernel itself does not send it.
+    """Let the kernel send the status "idle" after each comm message that was handled while a cell is running.
 
-    In a front-end, ipywidgets sends a field's next change only after the "idle" for the change before. Without this "idle", the
-    kernel would not hear that a person has changed a choice back.
+    ipykernel 7.4 does not send this status itself. In a front-end, ipywidgets sends the next change of a field only after it has
+    received "idle" for the previous change. Without "idle", the kernel would not get a second change of the same field.
 
-    private: `_publish_status` (ipykernel 6.0 to 7.4), and the option `concurrent`.
+    private: ipykernel 6.0 to 7.4 have `_publish_status`. ipykernel 7.4 has the parameter `concurrent` of `dispatch_shell`.
     """
     before: Any = kernel.dispatch_shell
     if "concurrent" not in inspect.signature(before).parameters:
@@ -349,7 +374,7 @@ def _send_idle_after_comms(kernel: Kernel) -> None:
     async def dispatch_shell(*arguments: object, **options: object) -> None:
         await before(*arguments, **options)
         if options.get("concurrent"):
-            kernel._publish_status("idle", "shell")  # the message is still the parent
+            kernel._publish_status("idle", "shell")  # the parent is still the comm message
 
     dispatch_shell._toolloop_below = before  # type: ignore[attr-defined]
     kernel.dispatch_shell = dispatch_shell
@@ -359,21 +384,21 @@ def _stop_sending_idle(kernel: Kernel) -> None:
     below = getattr(vars(kernel).get("dispatch_shell"), "_toolloop_below", None)
     if below is not None:
         del kernel.dispatch_shell
-        if getattr(below, "__self__", None) is not kernel:  # other code has set it
+        if getattr(below, "__self__", None) is not kernel:  # other code has set `below`
             kernel.dispatch_shell = below
 
 
-# --- Tasks that a tool starts: asyncio would raise a SystemExit in such a task out of the loop, and the kernel would end.
+# --- Tasks that a tool starts: a SystemExit in such a task would end asyncio's loop, and so the kernel.
 
 
 def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
-    """Turn SystemExit into an ordinary error (RuntimeError) in the tasks that code of a run starts on this loop."""
+    """Turn SystemExit into RuntimeError in the tasks that the code of a run starts on this loop."""
     below: Any = loop.get_task_factory()
 
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:
         contained = work if get_target() is None else _contain_exit(work)
         task = below(loop, contained, **options) if below else asyncio.Task(contained, loop=loop, **options)
-        # A task that was cancelled before it began never awaits `work`.
+        # If a task is cancelled before it begins, it never awaits `work`. `close()` prevents Python's warning about this.
         task.add_done_callback(lambda _: work.close())
         return task
 

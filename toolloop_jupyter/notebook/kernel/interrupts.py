@@ -1,8 +1,8 @@
-"""Interrupts (■ in a front-end, Ctrl-C): they cancel a run, and let it clean up.
+"""Let an interrupt cancel a run, and let the cancelled run clean up. An interrupt is the button ■ in a front-end, or Ctrl-C.
 
-An interrupt comes as SIGINT, in the main thread. It reaches a run in one of two ways. A run in sync code, or in an awaited cell
-of a terminal IPython, has its own handler of the signal (`Interrupts`). In an awaited cell of a kernel, ipykernel's handler
-cancels the cell's task, and that cancel reaches the run (`await_with_cleanup`).
+An interrupt arrives as the signal SIGINT in the main thread. There are two ways to cancel the run. If the run was started by sync
+code, or in an awaited cell of IPython in a terminal, the signal has a handler of this module (`Interrupts`). In an awaited cell
+of a kernel, ipykernel's handler cancels the task of the cell, and `await_with_cleanup` passes this cancel on to the run.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from .where import get_shell
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds that a cancelled run has to clean up. After that time, a further interrupt cancels the run again."""
+"""How many seconds a cancelled run has to clean up. After this time, another interrupt cancels the run again."""
 _BLOCKED = 0.3
-"""If a loop has not handled an interrupt after so many seconds, one of its callbacks blocks it."""
+"""If a loop does not handle an interrupt within this number of seconds, a callback is blocking the loop."""
 LOOK_UP = 0.1
-"""Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception raised from another thread,
-only between two of its own steps. A signal that comes just before `select()` would wait until `select()` returns, perhaps as
-long as a tool's timeout. (If ■ was pressed at once, this happened once in 150 times.)"""
+"""Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception from another thread, only
+between two instructions of Python code. If a signal arrives just before `select()`, it is handled only after `select()` has
+returned, and this may take as long as a tool's timeout. (In a test that interrupted a run at its start, this happened once in 150
+times.)"""
 _REPEATED = 0.5
-"""Seconds in which a second interrupt counts as the same one. The interrupted cell ends only after that time: an interrupt
-between two cells would hit ipykernel itself (6.17 to 7.4), which then never answers one of the two."""
+"""If a second interrupt follows within this number of seconds, it counts as a repetition of the first one and is ignored. The
+interrupted cell ends only after this time. If the second interrupt arrived between two cells, it would interrupt ipykernel itself
+(6.17 to 7.4), and ipykernel would never answer the request of one of the two cells."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt that has ended a run in sync code. The kernel shows it as one line.
+    """Raised in sync code if an interrupt has ended the run that this code is waiting for.
 
-    A traceback of some fifteen frames would say no more, and a second interrupt could hit IPython while it makes the traceback.
+    The kernel shows this error in one line, without a traceback. A traceback would have about fifteen frames and no useful
+    information. And while IPython makes a traceback, a second interrupt could interrupt IPython itself.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -44,11 +47,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """While entered, SIGINT cancels `task`, and does not raise KeyboardInterrupt in the code that happens to run.
+    """Lets SIGINT cancel `task` during a `with` block, instead of raising KeyboardInterrupt in the code that is running.
 
-    The first interrupt cancels. Further ones within `PATIENCE` seconds do nothing, so that they do not disturb the cleanup. If
-    a callback blocks the loop, the first interrupt has no effect; the next one raises KeyboardInterrupt in the callback. Does
-    nothing outside the main thread, since Python handles signals only there.
+    The first interrupt cancels the task. If another interrupt arrives within `PATIENCE` seconds, it is ignored, so that the task
+    can clean up. If a callback blocks the loop, the first interrupt has no effect, and the next interrupt raises
+    KeyboardInterrupt in the callback. Outside the main thread, the block does nothing, since Python handles signals only there.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None) -> None:
@@ -70,34 +73,35 @@ class Interrupts:
             _entered.remove(self)
             if self._next_look is not None:
                 self._next_look.cancel()
-            # A cell that ended meanwhile may have put back a handler of its own.
+            # If a cell has ended meanwhile, it may have set another handler. Then that handler stays.
             if signal.getsignal(signal.SIGINT) == self._interrupt:
                 signal.signal(signal.SIGINT, self._handler_before)
 
     @property
     def happened(self) -> bool:
-        """True if an interrupt came."""
+        """True if an interrupt has arrived."""
         return self._came_at is not None
 
     def cancel_soon(self) -> None:
-        """Cancel the task. Called after an interrupt has broken into blocking code, which may run in another task."""
+        """Cancel the task. This is called after an interrupt has stopped blocking code, which may be in another task."""
         self._came_at = time.monotonic()
         self._loop.call_soon(self._cancel)
 
     def ignore_repeated_interrupt(self) -> None:
-        """If an interrupt came, wait as long as a second interrupt counts as the same one."""
+        """If an interrupt has arrived, wait until a second interrupt no longer counts as a repetition (`_REPEATED`)."""
         if self._came_at is not None:
             time.sleep(max(0.0, self._came_at + _REPEATED - time.monotonic()))
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._came_at is None or (self._taken_up and now - self._came_at > PATIENCE):
-            for run in _entered:  # the runs around this one, too: a tool may have called `agent()`
+            for run in _entered:  # includes outer runs, since a tool may have called `agent()`
                 run._came_at, run._taken_up = now, False
-                run._loop.call_soon_threadsafe(run._cancel)  # the threadsafe one also wakes a quiet loop
+                run._loop.call_soon_threadsafe(run._cancel)  # this also wakes a loop that is waiting
             outermost = _entered[0]._handler_before
             if str(getattr(outermost, "__module__", "")).startswith("ipykernel"):
-                outermost(signum, frame)  # ipykernel's handler cancels the awaited cell around the runs
+                # ipykernel's handler cancels the awaited cell that contains the runs.
+                outermost(signum, frame)
         elif not self._taken_up and now - self._came_at > _BLOCKED:
             raise KeyboardInterrupt
 
@@ -111,11 +115,14 @@ class Interrupts:
 
 
 _entered: list[Interrupts] = []
-"""The `Interrupts` that are entered in the main thread, the innermost last."""
+"""The `Interrupts` whose `with` blocks are active in the main thread. The innermost is the last one."""
 
 
 def _can_handle_signals() -> bool:
-    """Return whether this is the main thread, and Python knows the present handler of SIGINT, so that we can put it back."""
+    """Return True if this is the main thread and Python knows the present handler of SIGINT.
+
+    If Python does not know the handler, the handler cannot be restored later.
+    """
     return (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
     )
@@ -123,10 +130,10 @@ def _can_handle_signals() -> bool:
 
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
-    """While entered, an interrupt breaks into blocking code on the loop's own thread, and becomes a CancelledError.
+    """Let an interrupt stop blocking code on the loop's thread during the `with` block. The block then raises CancelledError.
 
-    Used for a sync tool that runs on the loop, and for `input()` in a terminal. Otherwise an interrupt would wait until the
-    loop runs again. Does nothing outside the main thread.
+    This is used for a sync tool that runs on the loop, and for `input()` in a terminal. Without it, an interrupt would have an
+    effect only after the blocking code has ended. Outside the main thread, the block does nothing.
     """
     if not _can_handle_signals():
         yield
@@ -145,11 +152,11 @@ def allow_interrupts() -> Iterator[None]:
 
 
 async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
-    """Await a run so that it can be cancelled, but not while it cleans up.
+    """Await a run. The run can be cancelled, but not while it is cleaning up.
 
-    The first cancel of the awaiting task is passed on to the run; later ones within `PATIENCE` seconds are ignored. If the run
-    then returns a value, this function returns it, and the awaiting task counts as not cancelled. If the run raises
-    CancelledError, this function raises it, too.
+    If the awaiting task is cancelled, this function cancels the run. Later cancels within `PATIENCE` seconds are ignored. If the
+    run then returns a value, this function returns the value, and the awaiting task counts as not cancelled. If the run raises an
+    error, such as CancelledError, this function raises the error.
     """
     run = asyncio.ensure_future(awaitable)
     came_at, swallowed = None, 0
@@ -171,7 +178,7 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
 
 
 async def _ignore_repeated_cancel(came_at: float) -> int:
-    """Wait as long as a second interrupt counts as the one at `came_at`; returns how many cancels were ignored."""
+    """Wait until `_REPEATED` seconds after `came_at`, and ignore cancels meanwhile. Return the number of ignored cancels."""
     ignored = 0
     while (left := came_at + _REPEATED - time.monotonic()) > 0:
         try:
@@ -185,17 +192,17 @@ async def _ignore_repeated_cancel(came_at: float) -> int:
 
 
 async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
-    """Prepare the end of a cell. Its run was stopped, and is about to raise `error`."""
+    """Prepare the end of a cell whose run was interrupted. The caller raises `error` afterwards."""
     show_in_one_line(error)
     await _ignore_repeated_cancel(time.monotonic())
 
 
 def show_in_one_line(error: BaseException) -> None:
-    """Let the cell that ends with `error`, an interrupt, show one line, and not count as failed.
+    """Let the present cell show `error` in one line, and let the cell not count as failed. An interrupt has caused `error`.
 
-    A front-end drops all cells that are queued behind a failed cell. But ■ should end only the run, as it does in a `%%toolloop`
-    cell. We use two hooks: IPython (7 to 9) calls an exception's `_render_traceback_`, and gives the cell's result to
-    `post_run_cell` before ipykernel (6.17 to 7.4) answers the front-end.
+    If a cell fails, a front-end drops all cells that are waiting behind this cell. But an interrupt should end only the run. Two
+    hooks are used for this. To show an exception, IPython (7 to 9) calls its method `_render_traceback_`. And IPython passes the
+    result of the cell to `post_run_cell` before ipykernel (6.17 to 7.4) answers the front-end.
     """
     shell = get_shell()
     if shell is None:
@@ -215,21 +222,25 @@ def show_in_one_line(error: BaseException) -> None:
 
 
 def find_idle_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop on which IPython runs awaited cells, so that sync calls use it, too; None while the loop is running."""
+    """Return the loop on which IPython runs awaited cells, so that sync calls can use this loop, too.
+
+    Return None if the loop is already running.
+    """
     from IPython.core import async_helpers
 
     helpers: Any = async_helpers
-    # private: _asyncio_runner.loop, IPython 7; get_asyncio_loop() is there from 8 on.
+    # private: IPython 7 has `_asyncio_runner.loop`. IPython >= 8 has the public `get_asyncio_loop()` instead.
     newer = hasattr(helpers, "get_asyncio_loop")
     loop: asyncio.AbstractEventLoop = helpers.get_asyncio_loop() if newer else helpers._asyncio_runner.loop
     return None if loop.is_running() else loop
 
 
 def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
-    """While entered, Ctrl-C cancels the awaited cell that runs on this loop. Does nothing if SIGINT has another handler.
+    """Let Ctrl-C cancel the awaited cell that is running on this loop, during the `with` block.
 
-    By default, Ctrl-C raises KeyboardInterrupt inside the loop. Then the cell ends with the loop's traceback, and the work that
-    it awaited stays half-done and goes on during the next cell that awaits something.
+    If SIGINT does not have Python's default handler, the block does nothing. By default, Ctrl-C raises KeyboardInterrupt in the
+    code of the loop. Then the cell ends with a traceback of the loop. The awaited task is not ended: it continues when the next
+    cell awaits something.
     """
     if get_shell() is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return nullcontext()
@@ -237,9 +248,9 @@ def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
 
 
 class _TerminalInterrupts(Interrupts):
-    """Cancels the cell that runs when Ctrl-C comes, which may be a later cell than the one that began the run.
+    """Lets Ctrl-C cancel the awaited cell that is running at that time. This may be a later cell than the cell of the run.
 
-    If no awaited cell runs (at IPython's prompt, in a cell without `await`), Ctrl-C raises KeyboardInterrupt, as always.
+    If no awaited cell is running (at IPython's prompt, or in a cell without `await`), Ctrl-C raises KeyboardInterrupt as usual.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -259,7 +270,7 @@ class _TerminalInterrupts(Interrupts):
 
 
 def _find_task_of_cell(loop: asyncio.AbstractEventLoop) -> asyncio.Task[object] | None:
-    """Return the task that runs an awaited cell, or None. Its coroutine is the shell's `run_cell_async`, which is public."""
+    """Return the task that is running an awaited cell, or None. The coroutine of this task is IPython's `run_cell_async`."""
     code = type(get_shell()).run_cell_async.__code__
     if not loop.is_running():
         return None
