@@ -610,7 +610,7 @@ async def test_a_call_that_the_recording_does_not_have(tmp_path: Path) -> None:
 
     result = await run(replay, tools=replay.tools, permissions="ask", on_approval=edit)
     assert result.tool_results[0].output.startswith(
-        "RecordingError: lesson.jsonl has no result of this call of double"
+        "RecordingError: lesson.jsonl has no recorded result for this call of double"
     )
     assert asked == ["Answered from lesson.jsonl; nothing runs."]
 
