@@ -186,11 +186,7 @@ class Conversation:
         if asked:
             read = [step.result for step in self.earlier + self.steps if step.kind == "ok"][-1:]
             parts = [f"`{a or b}`" for text in read for a, b in OUTLINE.findall(text[:20_000])]
-            told += (
-                [f"By its lines I can tell its parts: {', '.join(dict.fromkeys(parts[:8]))}."]
-                if parts
-                else []
-            )
+            told += [f"Its lines show these parts: {', '.join(dict.fromkeys(parts[:8]))}."] if parts else []
             told += [f"To {asked[0].lower()} that is beyond me."]
         return "\n\n".join(told + [DISCLAIMER] * first)
 

@@ -19,7 +19,7 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 QUOTED = r"(?s:```[\w-]*\n(.+?)\n?```)|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|(?<!\w)'([^'\n]+)'(?!\w)"
 PATH = r"(?<![\w@/.:-])(?:(?:[\w.~-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,6}\b(?![/@])|(?=\S*[A-Za-z])(?:[\w.~-]+/)+[\w.-]*)"
 URL = r"https?://[^\s<>\"'`)\]]*[\w/]"
-PATTERNS = {"quoted": QUOTED,  # kinds of evidence in a text
+PATTERNS = {"quoted": QUOTED,  # kind of value -> how to find it in a text
     "path": PATH, "url": URL, "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "number": r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w]|\.\d)", "token": r"[^\s,;!?()\[\]{}'\"`“”=]+",
     "expression": r"[\d(][\d\s.()]*[-+*/][\d\s.+*/()-]*[\d)]", "word": r"[^\W\d_][\w'’-]*",
@@ -29,7 +29,7 @@ PATTERNS = {"quoted": QUOTED,  # kinds of evidence in a text
     "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
     "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
     "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))"}
-FORMATS = {  # format -> (the kind of evidence to look for, or "" for none; a value to make up)
+FORMATS = {  # format -> (a key of PATTERNS, or ""; a value to make up)
     "date": ("token", "2000-01-01"), "date-time": ("", "2000-01-01T00:00:00Z"), "time": ("", "12:00:00Z"),
     "email": ("email", "someone@example.org"), "uri": ("url", "https://example.org/"), "duration": ("", "PT1M"),
     "ipv4": ("token", "192.0.2.1"), "uuid": ("token", "00000000-0000-4000-8000-000000000000")}
@@ -96,9 +96,9 @@ def result_lines(text: str) -> list[str]:
 
 
 def records_in(text: str) -> list[dict[str, Any]]:
-    """Return the objects of a JSON list.
+    """Return the records in a result: the objects of a JSON list.
 
-    Each line of a search result (`src/x.py:41: for …`) also becomes an object, with path, line and text.
+    Each line of a search result (`src/x.py:41: for …`) also becomes a record, with path, line and text.
     """
     value, hit = parse_json(text), r"\s*([\w./\\~-]{0,200}\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.{0,1000})"
     objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
@@ -114,9 +114,9 @@ class Filler:
     defs: Mapping[str, Any]
     results: Sequence[str] = ()
     answering: bool = False  # True for an answer: its values come from the results, then from the prompt
-    story: str = ""  # a sentence that tells what was done
+    story: str = ""  # a sentence that says what was done
     skip: set[str] = field(default_factory=set)  # words that are not used as values
-    given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item of a list
+    given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
@@ -212,7 +212,8 @@ class Filler:
     def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         """Yield values that are made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
-        order = -1 if any(map(records_in, self.results)) else 1  # with records, the last option comes first
+        # If the results have records, the last option comes first.
+        order = -1 if any(map(records_in, self.results)) else 1
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
         limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)
         near = (n // step * step + m * step for n in [1, *limits] for m in (0, 1, -1, *range(2, 9)))

@@ -150,7 +150,7 @@ class Recorder(Observer):
                     file.write((line_end + text).encode("utf-8", "backslashreplace"))
             except OSError:
                 with contextlib.suppress(OSError):
-                    os.truncate(self.path, self._left[1])  # no half of a call stays
+                    os.truncate(self.path, self._left[1])  # remove the part of the call that was written
                 raise
         self._left = _read_stamp(self.path)
 
@@ -164,7 +164,7 @@ class Recorder(Observer):
         try:
             self.record(request, deltas, final)
         except (OSError, RecordingError) as error:
-            whole = f"the file has the {len(self.calls)} before" if self.calls else "the file has none"
+            whole = f"calls in the file: {len(self.calls)}"
             why = getattr(error, "strerror", None) or error
             self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
             # `attempt_call` is used so that the run continues, even if Python turns warnings into errors.
@@ -198,7 +198,7 @@ class Recorder(Observer):
         deltas = call.deltas
         if not is_same_message(
             deltas, reply.message
-        ):  # deltas of a try that failed came before those of the answer
+        ):  # a failed try has left its deltas before those of the answer
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 

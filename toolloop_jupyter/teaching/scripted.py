@@ -193,7 +193,7 @@ class _ScriptOfRow(ScriptedModel):
 
     def __init__(self, script: ScriptedModel) -> None:
         place = next(number for number in itertools.count() if number not in script.places)
-        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM keeps each name that it sees
+        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # names are used again, since LiteLLM keeps each new name
         super().__init__(
             name=name,
             pace=script.pace,

@@ -68,7 +68,7 @@ class Call:
     """(call id, text) of each tool result in `messages` that was an error."""
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
     end: JsonObject = field(default_factory=dict)
-    """"finish_reason" and "usage", or "error" and "status"."""
+    """The "finish_reason" and the "usage" of the answer; if the call failed, its "error" and "status"."""
     is_whole: bool = False
     """True if the file has the "end" of the call. The "end" is missing if the kernel died or the disk was full."""
 
@@ -82,7 +82,7 @@ def load_tape(path: Path) -> list[Call]:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "It is no file")
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
     lines = (
@@ -122,7 +122,7 @@ def check_target(path: Path) -> None:
         path.stat()
     except FileNotFoundError:
         pass
-    except (OSError, ValueError) as error:  # a name that is too long, links in a circle, a null in it
+    except (OSError, ValueError) as error:  # a name that is too long, a circle of links, a null character
         raise RecordingError(f"{place}: {getattr(error, 'strerror', None) or error}") from None
     if path.is_fifo() or path.is_socket():
         raise RecordingError(f"{place}: it is no file")
@@ -405,16 +405,16 @@ def _compare_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> s
     for number, (was, now) in enumerate(zip(old, new, strict=False), 1):
         (before, said), (role, says) = _write_message(was), _write_message(now)
         if before != role:
-            return f"message {number} is from {role!r}, recorded was {before!r}"
+            return f"message {number} is from {role!r}, but the recorded message is from {before!r}"
         if said != says:
             who = f"result of {calls[now['tool_call_id']]}" if now.get("tool_call_id") in calls else role
             return f"message {number} ({who}) differs\n{_show_both(said, says)}"
     if len(old) == len(new):
         return ""
-    longer, which = (new, "now") if len(new) > len(old) else (old, "recorded")
+    longer, where = (new, "request") if len(new) > len(old) else (old, "recording")
     role, says = _write_message(longer[min(len(old), len(new))])
     return (
-        f"{len(old)} messages were recorded, now there are {len(new)}; the first that is only {which}: "
+        f"{len(old)} messages were recorded, now there are {len(new)}; the first one that is only in the {where}: "
         f"{role}: {_show_part(says, 0)}"
     )
 
@@ -442,7 +442,7 @@ def write_call(function: ReadObject) -> str:
     `function` has the arguments as JSON text.
     """
     arguments = function.get("arguments") or "{}"
-    with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
+    with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as text
         arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
     return f"{function.get('name')}({arguments})"
 

@@ -97,7 +97,7 @@ class RowsPage(RowsWatcher):
         try:
             await run.collect()
             has_record = True
-        except asyncio.CancelledError:  # an interrupt: the record says that the run was stopped
+        except asyncio.CancelledError:  # an interrupt: the last line says that the run was stopped
             run.cancel()
             has_record = True
         finally:

@@ -334,7 +334,7 @@ OF_CALL = 4_000_000
 This is enough for the largest picture that is kept and for some text.
 """
 OF_ARGUMENTS = 200_000
-"""The most characters of HTML of one call's arguments."""
+"""The HTML of one call's arguments has at most this many characters, not counting arguments that a person has changed."""
 MOST_OUTPUTS = 100
 """At most this many prints and displays of one call are kept. If there are more, those in the middle are left out."""
 MOST_CHARACTERS = 10_000

@@ -252,7 +252,9 @@ def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
     for kind, data in outputs:
         shown = _output(kind, data)
         if len(shown.html) > room:
-            shown = _note(f"… {shown.size or 'a display'}: too large to keep in the notebook")
+            shown = _note(
+                f"… {shown.size or 'a display'}: not kept, since the outputs of this call are too large"
+            )
         else:
             room -= len(shown.html)
         displays.append(shown)
@@ -527,7 +529,7 @@ def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
     return ["    " + shorten(line, 400) for line in lines]
 
 
-# --- a decision: in a word on a call's line, in full inside its fold ---
+# --- a decision: short on a call's line, complete in the part that is folded behind the line ---
 
 _DECIDED = {
     "click": "by click",

@@ -105,7 +105,7 @@ def _tell_denials(rows: list[_Row], result: Result) -> list[_Row]:
 
 def _row(span: Span, model: str) -> _Row:
     if span.kind == "approval":
-        decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody is there
+        decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody could be asked
         return _Row("you", f"{decision} {span.name}", span.start, span.end)
     if span.kind == "model":
         # The row of a scripted or recorded model has the name that a person knows. The internal name is different in each

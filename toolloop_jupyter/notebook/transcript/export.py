@@ -1,4 +1,4 @@
-"""Write a run to a file: Markdown or HTML for people, JSON with its events and totals for programs."""
+"""Write a run to a file: Markdown or HTML for people, or JSON with the run's events and totals for programs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def as_json(result: Result) -> str:
     facts["files"] = [_event(change) for change in result.files]
     data = json.loads(
         json.dumps(facts, default=_plain)
-    )  # to JSON data first, so that an API key in a live object is found
+    )  # JSON data first, so that `hide_in` finds an API key in a live object
     return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 

@@ -193,7 +193,7 @@ def _draw_bar(progress: ProgressLike) -> str:
     return f'<div role="img" aria-label="{label}" style="{style}">{shares}</div>'
 
 
-# --- the record ---------------------------------------------------------------------------------------------
+# --- the finished rows ---------------------------------------------------------------------------------------------
 
 
 def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:

@@ -52,7 +52,7 @@ MOST_FILES = 200
 """At most this many changed files of a run are shown."""
 OF_RUN = 20_000_000
 """The HTML of a run's steps has at most this many characters. A step that would exceed this limit is shown as one line."""
-TOO_LARGE = "more than the record of a run holds"
+TOO_LARGE = "too large to keep in the output of the run"
 
 
 # --- the steps ------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class CallStep:
     approval: Approval | None = None
     result: ToolResult | None = None
     is_over: bool = False
-    """True if there is a result, or if none will come."""
+    """True if the call has a result, or if no result will come."""
     is_brief: bool = False
     """True if the call is shown as one line, because many later calls have ended."""
 

@@ -279,7 +279,7 @@ class Hold:
 
     def _end(self) -> None:
         left = self._until - time.monotonic()
-        if left > 0 and self._loop is not None:  # not yet, or another click came meanwhile
+        if left > 0 and self._loop is not None:  # the hold is not over, or another click has begun it again
             self._loop.call_later(left, self._end)
         else:
             self._show(False)

@@ -152,7 +152,7 @@ def _label(text: str) -> str:
 
 
 class Field:
-    """One argument in the form."""
+    """The widgets of one argument: its field, and a note below the field if there is a note."""
 
     def __init__(self, spec: FieldSpec) -> None:
         self.spec = spec
