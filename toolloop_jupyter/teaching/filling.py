@@ -65,7 +65,7 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 
 
 def role_of(name: str) -> str:
-    """Return the kind of value that a parameter with this name takes (a key of ROLES); "" if the name says nothing about it."""
+    """Return the kind of value that a parameter with this name takes (a key of ROLES); "" if no kind fits the name."""
     return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
 
 

@@ -250,7 +250,10 @@ def make_parts(content: Content) -> tuple[Part, ...]:
 
 
 def words(text: str) -> Iterator[str]:
-    """Split a text into words. The blanks after a word stay in its piece, so all pieces together are the same text."""
+    """Split a text into words.
+
+    Each piece has a word and the blanks after the word. The pieces, joined again, are the original text.
+    """
     return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
 
 

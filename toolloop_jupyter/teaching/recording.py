@@ -67,7 +67,7 @@ class ReplayMismatch(PlainRefusal):
 
 
 class Recorder(Observer):
-    """Writes every model call of the runs that it observes to the file `path`.
+    """Observes runs, and writes each of their model calls to the file `path`.
 
     The first call overwrites an existing recording. If `append` is true, the existing calls stay, and new calls follow them.
     If a call cannot be written (the disk is full, another program has written the file), the recording stops, and the run

@@ -66,7 +66,7 @@ class RowsPageOptions:
 
 
 class RowsPage(RowsWatcher):
-    """Shows one rows run in one cell. There it also asks a person to approve tool calls."""
+    """Shows one rows run in one cell, and asks a person in this cell to approve tool calls."""
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
         """`cell` is the cell that shows the rows. `head` is the line above the rows."""
@@ -149,9 +149,9 @@ CHARACTERS_OF_A_TOKEN = 4
 
 
 def tell_size_of_rows(request: Request, total: int | None) -> str:
-    """Return a sentence with the number of rows and an estimate of the tokens that they send.
+    """Return a sentence with the number of rows and an estimate of the tokens in their first requests.
 
-    `request` is the first request of the first row. The tokens are estimated from it.
+    `request` is the first request of the first row. The estimate for all rows is made from this request.
     """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)

@@ -146,11 +146,11 @@ def call_block(
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
-    """Return the block with the progress of a running call.
+    """Return the block with the progress of a running call: the elapsed time, `note` ("3 of 10 files"), last prints, and
+    displays.
 
-    The block shows the elapsed time, `note` ("3 of 10 files"), the last printed lines and the displays. It is below the block
-    of the call. Only the progress is drawn repeatedly. So the fold of the call stays open or closed, as the person has left
-    it.
+    This block is below the block of the call. Only this block is drawn repeatedly. So the fold of the call stays open or
+    closed, as the person has left it.
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
@@ -327,7 +327,7 @@ def _change_html(before: object, after: object) -> str:
 def _marked_pieces(old: str, new: str) -> Iterator[str]:
     """Yield the changed places as HTML, each with a little text around it.
 
-    The total length is limited, since the notebook saves it.
+    Their total length is limited, since a notebook saves them.
     """
     room = MOST_CHARACTERS
     for one, other in _compare(old, new):
@@ -358,7 +358,7 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 def _texts_of_change(before: object, after: object) -> tuple[str, str]:
     """Return both values as text.
 
-    Long strings stay unchanged. Other values become JSON, in several lines if one of them is long.
+    Long strings stay unchanged. Other values become JSON. If one of the two JSON texts is long, both have several lines.
     """
     if isinstance(before, str) and isinstance(after, str):
         return (

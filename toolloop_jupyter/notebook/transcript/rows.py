@@ -266,7 +266,10 @@ def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
 
 
 def _draw_rows(lines: Iterable[RowLike | _Line]) -> Block:
-    """Draw rows and the lines between them. The HTML is a table. The plain text has one line for each."""
+    """Draw rows, and lines of words between the rows.
+
+    The HTML is a table. The plain text has one line for each row of the table.
+    """
     made = [_draw_line(line) if isinstance(line, _Line) else _draw_row(line) for line in lines]
     rows = "".join(one.html for one in made)
     html = f'<div style="{WIDE}"><table style="{TABLE}">{rows}</table></div>' if rows else ""

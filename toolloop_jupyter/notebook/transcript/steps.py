@@ -314,8 +314,8 @@ class Page:
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
         """`name` is the notebook's variable that holds the Result.
 
-        If a part of the Result is not shown, its Python expression is shown instead, followed by `hint`. If `hint` is None,
-        no variable can hold the Result, and no expression is shown.
+        For a part of the Result that is not shown, the page shows the Python expression for this part, followed by `hint`. If
+        `hint` is None, no variable can hold the Result, and no expression is shown.
         """
         self._name, self._hint = name, hint
         self._sizes: dict[CallStep, int] = {}
@@ -418,13 +418,13 @@ def together(blocks: Iterable[Block]) -> Block:
 
 
 def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
-    """Return the MIME bundle of one block or of several blocks. API keys are removed from it.
+    """Return the MIME bundle of one or several blocks, without API keys. Every block that a run shows goes through this
+    function.
 
-    Every block that a run shows goes through this function. The bundle has only "text/html" and "text/plain", which no
-    front-end executes. The HTML is one line, because `nbconvert --to markdown` copies it into a Markdown file. In this file,
-    a blank line would end the HTML, and the text after the blank line would be read as Markdown. A tool's result could then
-    load a picture or draw a heading. Line breaks are written as character references. A browser reads these as line breaks,
-    for example inside `<pre>`.
+    The bundle has only "text/html" and "text/plain", which no front-end executes. The HTML is one line, because `nbconvert
+    --to markdown` copies it into a Markdown file. In this file, a blank line would end the HTML, and the text after the blank
+    line would be read as Markdown. A tool's result could then load a picture or draw a heading. Line breaks are written as
+    character references. A browser reads these as line breaks, for example inside `<pre>`.
     """
     one = blocks if isinstance(blocks, Block) else together(blocks)
     html = hide(one.html).replace("\r", "&#13;").replace("\n", "&#10;")

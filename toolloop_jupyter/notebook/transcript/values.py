@@ -53,10 +53,7 @@ from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, 
 
 MOST_HTML = 200_000
 _SHORT = 40
-"""A result with at most this many characters is shown on the call's line.
-
-A longer result is represented there by its size.
-"""
+"""A result with at most this many characters is shown on the call's line. For a longer result, the line shows the size."""
 MOST_PARTS = 10
 """At most this many tables and pictures of one list or dict are shown."""
 MOST_OF_PARTS = 3_500_000

@@ -233,8 +233,8 @@ def question_html(
 ) -> str:
     """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out.
 
-    If a text has more than `MOST` characters, only its beginning and its end are shown. If `whole` is true, its middle is
-    also shown. All other arguments are shown in full.
+    If an argument has more than `MOST` characters, only its beginning and its end are shown. All other arguments are shown in
+    full. If `whole` is true, every argument is shown in full.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
     # A screen reader reads an alert aloud wherever the focus is. With "polite", the screen reader first finishes what it is
