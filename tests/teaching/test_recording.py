@@ -141,7 +141,10 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
             {"prompt": "Double 5"},
             ["message 1 (user) differs", "recorded: 'Double 4'", "now:      'Double 5'"],
         ),
-        ({"instructions": "Be brief."}, ["message 1 is from 'system', recorded was 'user'"]),
+        (
+            {"instructions": "Be brief."},
+            ["message 1 is from 'system', but the recorded message is from 'user'"],
+        ),
     ],
 )
 async def test_a_changed_request_stops_with_a_short_difference(
@@ -447,7 +450,7 @@ async def test_a_write_error_stops_the_recording_and_not_the_run(tmp_path: Path)
         assert (await run(script(), observer=recorder)).text == "It is 8."
     assert path.read_bytes() == before
     assert len(told) == 1
-    assert "has stopped at model call 3 (the file has the 2 before)" in told[0]
+    assert "has stopped at model call 3 (calls in the file: 2)" in told[0]
     assert "too large" in told[0]
     assert (await run(Replay(path))).text == "It is 8."
     assert (await run(script(), observer=recorder)).text == "It is 8."
@@ -464,7 +467,7 @@ async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_
     before = path.read_bytes()
     with (
         full_disk(100),
-        pytest.warns(UserWarning, match=r"has stopped at model call 1 \(the file has none\)"),
+        pytest.warns(UserWarning, match=r"has stopped at model call 1 \(calls in the file: 0\)"),
     ):
         assert (await recorded(path)).text == "It is 8."
     assert path.read_bytes() == before
@@ -613,7 +616,7 @@ async def test_a_call_that_the_recording_does_not_have(tmp_path: Path) -> None:
 
     result = await run(replay, tools=replay.tools, permissions="ask", on_approval=edit)
     assert result.tool_results[0].output.startswith(
-        "RecordingError: lesson.jsonl has no result of this call of double"
+        "RecordingError: lesson.jsonl has no recorded result for this call of double"
     )
     assert asked == ["Answered from lesson.jsonl; nothing runs."]
 

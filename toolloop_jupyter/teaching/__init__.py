@@ -1,6 +1,7 @@
-"""Models for lessons and tests: scripted, recorded, and the offline demonstration.
+"""Models for lessons and tests: scripted models, recordings, and the demonstration model.
 
-Importing this package makes the models "toolloop/…" available. They work without LiteLLM; only `use_with_litellm` imports it.
+An import of this package makes the models "toolloop/…" available. These models work without LiteLLM. Only `use_with_litellm`
+imports LiteLLM.
 """
 
 from ..core.events import ANY

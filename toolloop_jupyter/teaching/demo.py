@@ -1,8 +1,8 @@
-"""The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
+"""The model "toolloop/demo". It follows rules and is not a language model, so every notebook runs without a key or a network.
 
-The model calls the tools that the prompt names, or whose words the prompt uses, and answers with their results. The same
-messages always get the same answer. The first answer in Markdown in a process says that this is no language model; the head of
-a cell's run says so each time.
+The model calls a tool if the prompt contains the tool's name, or words that fit the tool. Then the model answers with the
+results. The same messages always get the same answer. In each process, the first answer in Markdown says that this is not a
+language model. The line above a run says so for every run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments ar
 
 
 class Step(NamedTuple):
-    """One tool call and its result. Like any model, this one sees a failure or a denial only in the result's text."""
+    """One tool call and its result.
+
+    Like any model, the demo model sees a failure or a denial only in the text of the result.
+    """
 
     name: str
     arguments: Mapping[str, Any]
@@ -41,7 +44,7 @@ class Step(NamedTuple):
         return "denied" if self.result[:6] == "denied" else "error" if FAILED.match(self.result) else "ok"
 
     def told(self) -> str:
-        """Describe the result, with its first lines."""
+        """Return a sentence about the result, and the first lines of the result."""
         lines, value = [line[:160] for line in result_lines(self.result)], parse_json(self.result)
         first = (lines or [""])[0].replace("`", "'")
         if self.kind == "denied":
@@ -60,7 +63,7 @@ class Step(NamedTuple):
 
 
 class Conversation:
-    """The messages that the model gets, and the rules for its next step."""
+    """The messages of a request, and the rules for the model's next step."""
 
     def __init__(self, request: ProviderRequest) -> None:
         self.prompts, self.unfilled, self.steps, self.earlier = [""], list[str](), list[Step](), list[Step]()
@@ -84,7 +87,7 @@ class Conversation:
         self.schema = as_class() if as_class else wanted.get("json_schema", {}).get("schema")
 
     def next_call(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the next call, or None when there is nothing more to call."""
+        """Return the next tool call as (tool name, arguments); None if there is no further call."""
         if self.choice == "none" or len(self.steps) >= MOST_CALLS:
             return None
         if self.steps and self.steps[-1].name in self.tools and (again := self._retry(self.steps[-1])):
@@ -97,14 +100,20 @@ class Conversation:
         return None
 
     def _filler(self, name: str = "", story: str = "") -> Filler:
-        """Return the Filler for the arguments of a tool, or for an answer. It never uses the name of a tool as a value."""
+        """Return the Filler for the arguments of the tool `name`, or the Filler for an answer if `name` is "".
+
+        The Filler never uses a tool's name as a value.
+        """
         schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
         prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
         return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
 
     def _chosen(self) -> list[str]:
-        """Return the tools that the prompt asks for: first those that read, then those that write, both in the prompt's order."""
+        """Return the tools that the prompt asks for.
+
+        Tools that only read come before tools that write. Within each group, the tools are in the order of the prompt.
+        """
         if isinstance(self.choice, Mapping):
             return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
@@ -120,7 +129,7 @@ class Conversation:
         return [name for score, name in best[:1] if score < 0 or (len(scores) == 1 and not self.plain)]
 
     def _score(self, name: str) -> tuple[float, int]:
-        """Return (how well the prompt fits a tool, the place of the prompt's first word that fits)."""
+        """Return (how well the prompt fits the tool, the position of the first word in the prompt that fits the tool)."""
         others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
         about = {*stems(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
         said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
@@ -137,7 +146,11 @@ class Conversation:
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return the call to try after a failed one: the same if the failure may pass, or one with a better value; else None."""
+        """Return the call to try after a failed call; None if there is nothing to try.
+
+        A call is repeated if its failure may be temporary. If a value was wrong and the result offers a similar value, the
+        new call has the similar value.
+        """
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
@@ -149,7 +162,10 @@ class Conversation:
         return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer: JSON for the schema, or Markdown. With `first`, Markdown also says that this is a demo."""
+        """Return the whole answer: JSON for the schema, or Markdown if there is no schema.
+
+        If `first` is true, the Markdown also says that this is a demo.
+        """
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
             counts = [(s.name, len(result_lines(s.result))) for s in good]
@@ -160,7 +176,7 @@ class Conversation:
         for number, step in enumerate(self.steps, 1):
             last = step.kind == "error" and step.name not in names[number:]
             told.append(step.told() + " I know no other way to call it." * last)
-        told += [f"I found nothing to fill the arguments of `{name}` with." for name in self.unfilled]
+        told += [f"I found no values for the arguments of `{name}`." for name in self.unfilled]
         if not told and self.earlier:
             kept = ([step for step in self.earlier if step.kind == "ok"] or self.earlier)[-1]
             told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
@@ -170,29 +186,25 @@ class Conversation:
         if asked:
             read = [step.result for step in self.earlier + self.steps if step.kind == "ok"][-1:]
             parts = [f"`{a or b}`" for text in read for a, b in OUTLINE.findall(text[:20_000])]
-            told += (
-                [f"By its lines I can tell its parts: {', '.join(dict.fromkeys(parts[:8]))}."]
-                if parts
-                else []
-            )
+            told += [f"Its lines show these parts: {', '.join(dict.fromkeys(parts[:8]))}."] if parts else []
             told += [f"To {asked[0].lower()} that is beyond me."]
         return "\n\n".join(told + [DISCLAIMER] * first)
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message, also of one that is made of parts."""
+    """Return the text of a message. If the content is a list of parts, their texts are joined."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
 
 
 class DemoModel(Answers):
-    """The rule-based demo model. Between calls it remembers only whether it has said that it is a demo."""
+    """The rule-based demo model. Between two requests it remembers only whether it has said that it is a demo."""
 
     def __init__(self, pace: float = PACE) -> None:
         self.pace, self._introduced = pace, False
 
     async def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Stream a tool call, an answer, or a structured answer."""
+        """Stream a tool call, an answer in Markdown, or an answer in JSON."""
         talk = Conversation(request)
         number, wanted, sent = len(talk.earlier + talk.steps) + 1, talk.next_call(), ""
         thought = f"The prompt fits {wanted[0]}." if wanted else "There is no more to call."

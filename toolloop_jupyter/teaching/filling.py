@@ -1,8 +1,8 @@
-"""Fill a JSON schema from what a conversation says: a tool's arguments, or a structured answer.
+"""Fill a JSON schema with values from a conversation. The schema is for a tool's arguments or for a structured answer.
 
-A value is a quotation, a path, the number beside the parameter's name, or the value of a key in a JSON result. If none fits, a
-value is made up from the schema.
-Limits: no value is made up from a `pattern`, only examples are taken; `if`, `not`, `allOf` and `patternProperties` are ignored.
+A value is a quotation, a path, a number beside the parameter's name, or the value of a key in a JSON result. If no value
+fits, a value is made up from the schema. Limits: if the schema has a `pattern`, no value is made up from the pattern; only
+the schema's `examples` are tried. The keywords `if`, `not`, `allOf` and `patternProperties` are not used to make up a value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 QUOTED = r"(?s:```[\w-]*\n(.+?)\n?```)|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|(?<!\w)'([^'\n]+)'(?!\w)"
 PATH = r"(?<![\w@/.:-])(?:(?:[\w.~-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,6}\b(?![/@])|(?=\S*[A-Za-z])(?:[\w.~-]+/)+[\w.-]*)"
 URL = r"https?://[^\s<>\"'`)\]]*[\w/]"
-PATTERNS = {"quoted": QUOTED,  # kinds of evidence in a text
+PATTERNS = {"quoted": QUOTED,  # kind of value -> how to find it in a text
     "path": PATH, "url": URL, "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "number": r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w]|\.\d)", "token": r"[^\s,;!?()\[\]{}'\"`“”=]+",
     "expression": r"[\d(][\d\s.()]*[-+*/][\d\s.+*/()-]*[\d)]", "word": r"[^\W\d_][\w'’-]*",
@@ -29,7 +29,7 @@ PATTERNS = {"quoted": QUOTED,  # kinds of evidence in a text
     "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
     "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
     "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))"}
-FORMATS = {  # format -> (the kind of evidence to look for, or "" for none; a value to make up)
+FORMATS = {  # format -> (a key of PATTERNS, or ""; a value to make up)
     "date": ("token", "2000-01-01"), "date-time": ("", "2000-01-01T00:00:00Z"), "time": ("", "12:00:00Z"),
     "email": ("email", "someone@example.org"), "uri": ("url", "https://example.org/"), "duration": ("", "PT1M"),
     "ipv4": ("token", "192.0.2.1"), "uuid": ("token", "00000000-0000-4000-8000-000000000000")}
@@ -39,13 +39,17 @@ ROLES = {"url": "url uri link href", "email": "email mail", "line": "line lineno
 
 
 def stems(text: str) -> list[str]:
-    """Return the words of a text, also of a name such as search_code or readFile, without the commonest endings."""
+    """Return the words of a text in lower case, without the most common endings ("ing", "ed", "s").
+
+    A name such as search_code or readFile gives several words.
+    """
     ending = r"(?<=...)(?:ing|(?<=[cs]h)es|(?<=ss)es|ed|(?<!s)s)$"
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+", text)
     return [re.sub(ending, "", word.lower()) for word in words]
 
 
-# AKIN: groups of words that mean the same. WEAK, STOP_WORDS: words that say little. DULL: all of them; they are no values.
+# AKIN: groups of words that mean the same. WEAK, STOP_WORDS: words that say little. DULL: the words of all three; DULL words
+# are not used as values.
 AKIN = [stems(group) for group in ("price cost much", "search find grep look locate where mention contain query",
     "read open show view print cat explain review describe summarize", "write save create store", "subtract minus",
     "post comment leave publish send", "delete remove empty drop", "add sum plus total", "count many",
@@ -61,13 +65,13 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 
 
 def role_of(name: str) -> str:
-    """Return the kind of value that a parameter of this name takes (a key of ROLES), or ""."""
+    """Return the kind of value that a parameter with this name takes (a key of ROLES); "" if no kind fits the name."""
     return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
 
 
 def find(kind: str, text: str) -> list[str]:
-    """Return the pieces of a text that match one kind of evidence (a key of PATTERNS), in their order."""
-    # The time of some patterns grows with the square of a word's length.
+    """Return the pieces of a text that match the pattern of this kind (a key of PATTERNS), in the order of the text."""
+    # Very long words are removed first, since the time of some patterns grows with the square of a word's length.
     text = re.sub(r"\S{300,}", " ", text[:20_000])
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
     matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
@@ -76,7 +80,7 @@ def find(kind: str, text: str) -> list[str]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text; None if the text is no JSON."""
+    """Return the value of a JSON text; None if the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -92,7 +96,10 @@ def result_lines(text: str) -> list[str]:
 
 
 def records_in(text: str) -> list[dict[str, Any]]:
-    """Return the objects of a JSON list. A line of a search (`src/x.py:41: for …`) becomes an object with path, line and text."""
+    """Return the records in a result: the objects of a JSON list.
+
+    Each line of a search result (`src/x.py:41: for …`) also becomes a record, with path, line and text.
+    """
     value, hit = parse_json(text), r"\s*([\w./\\~-]{0,200}\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.{0,1000})"
     objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
     hits = [match for line in result_lines(text)[:500] if (match := re.match(hit, line[:2000]))]
@@ -101,19 +108,22 @@ def records_in(text: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Filler:
-    """Finds the values for a schema in a prompt and in results; the latest result comes first."""
+    """Finds values for a schema in a prompt and in tool results. Later results are tried first."""
 
     prompt: str
     defs: Mapping[str, Any]
     results: Sequence[str] = ()
     answering: bool = False  # True for an answer: its values come from the results, then from the prompt
-    story: str = ""  # a sentence that tells what was done
+    story: str = ""  # a sentence that says what was done
     skip: set[str] = field(default_factory=set)  # words that are not used as values
-    given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item of a list
+    given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a value that fits the schema. If the texts offer none, the value is made up (with `must`) or MISSING."""
+        """Return a value that fits the schema.
+
+        If the texts have no such value and `must` is true, make up a value. If `must` is false, return MISSING.
+        """
         schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
@@ -136,8 +146,8 @@ class Filler:
         return next((v for v in self._made(schema) if v not in self.used and self.fits(schema, v)), MISSING)
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
-        """Return whether a value fits the schema. A pattern that Python cannot read fits every value."""
-        # Imported late, since every notebook imports this module.
+        """Return whether a value fits the schema. If Python cannot read the schema's pattern, return True."""
+        # `jsonschema` is imported here, and not at the top, since every notebook imports this module.
         kind = importlib.import_module("jsonschema").Draft202012Validator
         valid = kind({**schema, "$defs": self.defs}, format_checker=kind.FORMAT_CHECKER).is_valid
         try:
@@ -151,7 +161,7 @@ class Filler:
         return {**self._dereference(self.defs.get(reference)), **merged} if reference else merged
 
     def _offers(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
-        """Yield groups of values that the texts offer, those with the best evidence first."""
+        """Yield groups of values that the texts contain. The most likely values come first."""
         role, kinds = role_of(name), schema.get("type", "" if {"anyOf", "oneOf"} & {*schema} else "string")
         asked, called = "" if self.answering else self.prompt, {*stems(name)}
         yield [schema["const"]] if "const" in schema else []
@@ -193,16 +203,17 @@ class Filler:
         yield self._recalled(name) if must else ()
 
     def _recalled(self, name: str) -> Iterator[Any]:
-        """Yield the values under this key in results that are JSON, at any depth."""
+        """Yield the values of the key `name` in JSON results, at any depth."""
         left = [parse_json(text) for text in self.results if name]
         for value in left:
             yield from [value[name]] if isinstance(value, dict) and name in value else []
             left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
     def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield values made up from the schema."""
+        """Yield values that are made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
-        order = -1 if any(map(records_in, self.results)) else 1  # with records, the last option comes first
+        # If the results have records, the last option comes first.
+        order = -1 if any(map(records_in, self.results)) else 1
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
         limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)
         near = (n // step * step + m * step for n in [1, *limits] for m in (0, 1, -1, *range(2, 9)))
@@ -213,7 +224,10 @@ class Filler:
         yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
-        """Fill the required properties; the others only in an answer, or if there is evidence for a value."""
+        """Return an object with values for its required properties.
+
+        A property that is not required gets a value only in an answer, or if the texts contain a value for it.
+        """
         filled: dict[str, Any] = {}
         for key, one in (schema.get("properties") or {}).items():
             needed = key in schema.get("required", ())
@@ -226,7 +240,11 @@ class Filler:
         return filled
 
     def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
-        """Fill a list: one item for each record, or else all evidence of one kind. Items that are still missing are made up."""
+        """Return a list with one item for each record in the results.
+
+        If there are no records, the list has all values of the first group that fits. If the list is then shorter than
+        `minItems`, more items are made up.
+        """
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found

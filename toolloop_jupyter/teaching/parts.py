@@ -1,6 +1,6 @@
-"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and rarer ones.
+"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and others.
 
-Each part streams its own deltas. `ScriptedTurn` plays the parts one after another and counts the tool calls.
+Each part streams its own deltas. A `ScriptedTurn` plays the parts one after another and counts the tool calls.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Messages: TypeAlias = list[dict[str, Any]]
 
 
 class ScriptError(HarnessError, TypeError):
-    """A value cannot be part of a script. The message is one line that says what to write instead."""
+    """Raised if a value cannot be part of a script. The message is one line that says what to write instead."""
 
 
 @dataclass(frozen=True)
 class TextPart:
-    """Stream `content` word by word, `pace` seconds a word (default: the model's pace)."""
+    """Stream `content` word by word. Before each word, wait `pace` seconds (default: the model's pace)."""
 
     content: str
     pace: float | None = None
@@ -42,7 +42,11 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning. With a `signature`, also stream thinking blocks, which a provider wants to get back."""
+    """Stream `content` as reasoning.
+
+    If there is a `signature`, also stream thinking blocks. A provider that sends thinking blocks wants to get these blocks
+    back in the next request.
+    """
 
     content: str
     pace: float | None = None
@@ -58,14 +62,17 @@ class ReasoningPart:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; `arguments` is the text that the model sends."""
+    """A tool call. `arguments` is the text that the model sends, which may be invalid JSON."""
 
     name: str
     arguments: str
     id: str = ""
 
     def as_id(self, call_id: str) -> Call:
-        """Return the same call with this id instead of "call_TURN_NUMBER"."""
+        """Return the same call with the id `call_id`.
+
+        The default id is "call_TURN_NUMBER", with the numbers of the turn and of the call in it.
+        """
         return dataclasses.replace(self, id=call_id)
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
@@ -80,9 +87,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Error:
-    """Fail as a provider does: as the turn's first part, refuse the request; as a later part, break the answer off.
+    """Fail like a provider. As the first part of a turn, refuse the request. As a later part, break off the answer.
 
-    `status` is the HTTP status (429: too many requests, 401: wrong key, …); None stands for a lost connection.
+    `status` is the HTTP status (429: too many requests, 401: wrong key, …). None means that the connection is lost.
     """
 
     message: str
@@ -102,7 +109,10 @@ class Pause:
 
 @dataclass(frozen=True)
 class Deltas:
-    """Stream raw OpenAI-style deltas unchanged, also invalid ones. They may have "finish_reason" and "usage"."""
+    """Stream raw deltas in OpenAI's format.
+
+    Invalid deltas are streamed, too. A delta may have "finish_reason" and "usage".
+    """
 
     given: Sequence[Delta]
 
@@ -114,9 +124,10 @@ class Deltas:
 
 @dataclass(frozen=True)
 class End:
-    """End the turn with this `finish_reason` of OpenAI's API ("length", "content_filter", …) and this `usage`.
+    """End the turn with this `finish_reason` and this `usage`.
 
-    `usage` has the form {"prompt_tokens": …, "completion_tokens": …}.
+    `finish_reason` is a value of OpenAI's API ("length", "content_filter", …). `usage` has the form {"prompt_tokens": …,
+    "completion_tokens": …}.
     """
 
     finish_reason: str | None = None
@@ -125,13 +136,16 @@ class End:
 
 @dataclass(frozen=True)
 class Expect:
-    """Play this turn only if the last message contains `text` and has `role` ("tool", "user"); if not, the call fails."""
+    """Play this turn only if the last message contains `text` and has the role `role` ("tool", "user").
+
+    Otherwise the model call fails.
+    """
 
     text: str = ""
     role: str = ""
 
     def complaint(self, messages: Messages) -> str:
-        """Describe the expected message; "" if the last message is such a message."""
+        """Return a description of the expected message; "" if the last message is as expected."""
         last = messages[-1] if messages else {}
         wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
         if self.text and self.text not in str(last.get("content")):
@@ -141,12 +155,15 @@ class Expect:
 
 @dataclass(frozen=True)
 class ReplyWith:
-    """When this part is played, call `function(messages)`, and play the text, part or list that it returns. May be async."""
+    """Call `function(messages)` when this part is played.
+
+    Then play the text, part or list that the function returns. The function may be async.
+    """
 
     function: Callable[[Messages], Any]
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
-        # The function is a person's own code, so it may raise anything, as a tool's function may.
+        # The function is a person's own code. Like a tool's function, it may raise anything.
         outcome = await attempt(self._parts(turn))
         error = outcome.error
         if isinstance(error, ProviderError):
@@ -184,7 +201,7 @@ class ScriptedTurn:
     usage: Mapping[str, Any] | None = None
 
     async def play(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
-        """Stream the parts. An Error among them raises its ProviderError."""
+        """Stream the parts. Raises ProviderError if one of the parts is an Error."""
         for part in parts:
             if isinstance(part, Error):
                 raise part.made()
@@ -198,7 +215,7 @@ class ScriptedTurn:
                     yield delta
 
     async def paced(self, pieces: Iterable[str], pace: float | None) -> AsyncIterator[str]:
-        """Yield the pieces, each after `pace` seconds (None: the model's pace)."""
+        """Yield the pieces. Wait `pace` seconds before each piece; None means the model's pace."""
         seconds = self.pace if pace is None else pace
         for piece in pieces:
             if seconds > 0:
@@ -207,7 +224,10 @@ class ScriptedTurn:
 
 
 def make_parts(content: Content) -> tuple[Part, ...]:
-    """Turn the short form of a turn into parts. Raises ScriptError for a value that is no part."""
+    """Turn the content of a turn, such as a text or a list, into parts.
+
+    Raises ScriptError for a value that cannot be a part.
+    """
     if isinstance(content, (list, tuple)):
         return tuple(part for one in content for part in make_parts(one))
     if isinstance(content, str):
@@ -230,19 +250,23 @@ def make_parts(content: Content) -> tuple[Part, ...]:
 
 
 def words(text: str) -> Iterator[str]:
-    """Split a text after each run of spaces, piece by piece. The pieces together are the same text."""
+    """Split a text into words.
+
+    Each piece has a word and the blanks after the word. The pieces, joined again, are the original text.
+    """
     return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
 
 
 def count_words(text: str) -> int:
-    """Return how many pieces `words` makes of a text."""
+    """Return the number of pieces into which `words` splits a text."""
     return len(text.split()) + text[:1].isspace()
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Return the part that calls the tool `name` with these arguments, or with the text `raw_arguments`, which may be wrong JSON.
+    """Return the part that calls the tool `name`.
 
-    `name` may also be the function itself. Raises ScriptError for arguments that are no JSON values.
+    The arguments are the keyword arguments, or the text `raw_arguments`, which may be invalid JSON. `name` may also be the
+    tool's function. Raises ScriptError if an argument is not a JSON value.
     """
     called = name if isinstance(name, str) else getattr(name, "__name__", None)
     if called is None:

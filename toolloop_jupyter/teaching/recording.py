@@ -1,4 +1,7 @@
-"""Record the model calls of a run to a file, and replay them without a network or a key. `tape.py` describes the file."""
+"""Record the model calls of a run in a file.
+
+Replay the file without a network or a key. The module `tape` describes the file.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,17 @@ from .tape import (
 
 _numbers = itertools.count(1)
 _LONGEST_RESULT = 10_000_000
-"""The most characters of a recorded result. In practice the recorded run has already limited them."""
+"""A recorded tool returns at most this many characters.
+
+The recorded run has usually limited the results to fewer characters.
+"""
 
 
 class ReplayMismatch(PlainRefusal):
-    """The request was not recorded. `difference` says, in a few lines, how it differs from the most similar recorded one."""
+    """Raised if a request was not recorded.
+
+    `difference` says, in a few lines, how the request differs from the most similar recorded request.
+    """
 
     def __init__(self, where: str, difference: str, advice: str) -> None:
         super().__init__(f"{where}: {difference}\n{advice}", 400)
@@ -58,13 +67,14 @@ class ReplayMismatch(PlainRefusal):
 
 
 class Recorder(Observer):
-    """Writes every model call of the runs that it observes to `path`.
+    """Observes runs, and writes each of their model calls to the file `path`.
 
-    The first call begins the file, and overwrites a recording that is there; with `append`, new calls follow the old ones. If a
-    call cannot be written (the disk is full, another program has written the file), the recording stops after the last whole
-    call, and the run continues. `on_stop` is called with the reason, and `stopped` has it.
+    The first call overwrites an existing recording. If `append` is true, the existing calls stay, and new calls follow them.
+    If a call cannot be written (the disk is full, another program has written the file), the recording stops, and the run
+    continues. The file then ends with the last complete call. `on_stop` is called with the reason, and `stopped` has the
+    reason.
 
-    Raises RecordingError for a path that cannot be written, or for a file that is no recording.
+    Raises RecordingError if `path` cannot be written, or if the file there is not a recording.
     """
 
     wants_deltas = True
@@ -78,25 +88,31 @@ class Recorder(Observer):
             load_tape(self.path) if append and self.path.exists() and self.path.stat().st_size else []
         )
         self.stopped = ""
-        """The reason why the recording has stopped; "" if it has not. If a person deletes the file, a new recording begins."""
+        """Why the recording has stopped; "" if it has not.
+
+        If a person deletes the file, the next call begins a new recording.
+        """
         self._on_stop = on_stop
         self._left = _read_stamp(self.path) if self.calls else None
-        """The file's `_read_stamp` after the last written call; None before the first call."""
+        """The file's `_read_stamp` after the last call was written; None before the first call."""
         self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
             weakref.WeakKeyDictionary()
         )
-        """The model call of each run, by the run's task: the rows of a table run side by side."""
+        """The unfinished model call of each run, by the run's asyncio task.
+
+        The runs for the rows of a table are active at the same time.
+        """
         self._failed: set[tuple[str, str]] = set()
-        """(call id, text) of the results that were errors."""
+        """(call id, text) of each tool result that was an error."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
-        """Write one call, whole or not at all. Raises OSError, or RecordingError if another program has written the file.
+        """Write one complete call, or nothing. Raises OSError, or RecordingError if another program has written the file.
 
         Args:
             request: "model", "messages", "tools" and any options; API keys and headers are left out.
-            deltas: (seconds since the request, delta), in their order.
+            deltas: (seconds since the request, delta) for each delta, in the order of the answer.
             final: "finish_reason" and "usage"; for a call that failed, "error" (text) and "status". Without a status,
                 the text is the message that the person saw.
         """
@@ -129,29 +145,29 @@ class Recorder(Observer):
             try:
                 with self.path.open("rb+") as file:
                     file.seek(-1, os.SEEK_END)
-                    # An editor, or a copy, may have removed the last line break.
+                    # An editor or a copy program may have removed the last line break.
                     line_end = "" if file.read() == b"\n" else "\n"
                     file.write((line_end + text).encode("utf-8", "backslashreplace"))
             except OSError:
                 with contextlib.suppress(OSError):
-                    os.truncate(self.path, self._left[1])  # no half of a call stays
+                    os.truncate(self.path, self._left[1])  # remove the part of the call that was written
                 raise
         self._left = _read_stamp(self.path)
 
     def _try_to_record(
         self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
-        """Write a call that has ended. If that fails, the recording stops, but the run continues."""
+        """Write a call that has ended. If the call cannot be written, the recording stops, but the run continues."""
         if self.stopped and (self._left is None or self.path.exists()):  # None: no call was ever written
             return
         self.stopped = ""
         try:
             self.record(request, deltas, final)
         except (OSError, RecordingError) as error:
-            whole = f"the file has the {len(self.calls)} before" if self.calls else "the file has none"
+            whole = f"calls in the file: {len(self.calls)}"
             why = getattr(error, "strerror", None) or error
             self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
-            # Guarded, so that the run continues if warnings are errors.
+            # `attempt_call` is used so that the run continues, even if Python turns warnings into errors.
             attempt_call(self._on_stop, self.stopped)
 
     async def before_model(self, request: Request) -> None:
@@ -160,7 +176,7 @@ class Recorder(Observer):
         self._under_way[_get_task()] = _CallUnderWay(request.shown(), started)
 
     def delta(self, at: float, delta: ReadObject) -> None:
-        """Keep a piece of the answer."""
+        """Store a piece of the answer."""
         if call := self._under_way.get(_get_task()):
             call.deltas.append((max(0.0, at - call.started), dict(delta)))
 
@@ -182,23 +198,26 @@ class Recorder(Observer):
         deltas = call.deltas
         if not is_same_message(
             deltas, reply.message
-        ):  # deltas of a try that failed came before those of the answer
+        ):  # a failed try has left its deltas before those of the answer
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
     def after_call(self, call: ToolCall, result: ToolResult) -> None:
-        """Remember whether the result was an error: the message with it, which the model gets, does not say so."""
+        """Remember whether the result was an error. The message that the model gets does not say this."""
         (self._failed.add if result.is_error else self._failed.discard)((result.id, result.output))
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """Write a model call that failed and is not tried again: the deltas that had come, and the message of the error."""
+        """Write a model call that failed and is not tried again.
+
+        The deltas before the failure and the error's message are written.
+        """
         if call := self._under_way.pop(_get_task(), None):
             self._try_to_record(call.request, call.deltas, {"error": str(error)})
 
 
 @dataclass
 class _CallUnderWay:
-    """A model call under way: its request, and the pieces of its answer that have arrived."""
+    """A model call that has not ended: its request, and the pieces of its answer that have arrived."""
 
     request: JsonObject
     started: float
@@ -212,23 +231,27 @@ def _get_task() -> asyncio.Task[Any]:
 
 
 def _make_title(call: Call) -> str:
-    """Name the model of a recorded call, for a person. A script without a name is "a script": its number is another kernel's."""
+    """Return the name of a recorded call's model, for a person.
+
+    A script without a name is called "a script", since the number in its internal name belongs to another kernel.
+    """
     return "a script" if call.model.startswith(f"{registry.PROVIDER}/scripted-") else call.model
 
 
 class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
-    A request gets the answer of a recorded call with the same request. The next call is tried first, then those after it, then
-    those before it, since cells may run again or in another order.
+    A request gets the answer of a recorded call that has the same request. First the next call is compared, then the later
+    calls, then the earlier calls. So cells may run again or in another order.
 
     Args:
         path: the recording.
-        loose: if true, answer also a request that was not recorded; `differences` then lists how it differs.
-        speed: 2.0 is twice as fast, 0 does not wait.
-        plays_tools: if true, the run gets the recording's `tools`, which answer from the recording, too. No function runs then.
+        loose: if true, a request that was not recorded gets the answer of the most similar recorded request. `differences` then
+            lists how the requests differ.
+        speed: 2.0 replays twice as fast; 0 replays without waiting.
+        plays_tools: if true, the run gets the tools in `tools`. These tools return recorded results, so no function runs.
 
-    Raises RecordingError for a file that is no recording.
+    Raises RecordingError for a file that is not a recording.
     """
 
     def __init__(
@@ -244,26 +267,32 @@ class Replay(Answers):
         self.differences: list[str] = []
         self._next, self._played = 0, 0
         self._given: set[int] = set()
-        """The numbers of the results that `find_result` has returned since the last answer."""
+        """The numbers of the results that `find_result` has returned since the model's last answer."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
     def title(self) -> str:
-        """The model of the call that was played last; before that, the model of the first call."""
+        """The model of the call that was played last. Before the first call is played, the model of the first call."""
         return _make_title(self.calls[self._played]) if self.calls else ""
 
     @property
     def next_title(self) -> str:
-        """The model of the next call, if requests come in the recorded order."""
+        """The model of the next call, if the requests come in the recorded order."""
         return _make_title(self.calls[self._next % len(self.calls)]) if self.calls else ""
 
     @property
     def tools(self) -> list[RecordedTool]:
-        """All tools of the recording, which answer as recorded. If a tool has several versions, the last one is taken."""
+        """All tools of the recording.
+
+        They return the recorded results. If a tool has several versions, the last version is used.
+        """
         return self._make_tools(self.calls)
 
     def find_tools(self, question: str) -> list[RecordedTool]:
-        """Return the tools that the recorded call with this question had; all tools of the recording if no call has it."""
+        """Return the tools of the recorded call that has this question.
+
+        If no call has this question, return all tools of the recording.
+        """
         order = [*self.calls[self._next :], *self.calls[: self._next]]
         asked = (call for call in order if _is_question(call.messages, question.strip()))
         return self._make_tools([found] if (found := next(asked, None)) else self.calls)
@@ -273,9 +302,10 @@ class Replay(Answers):
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
     def find_result(self, name: str, arguments: ReadObject) -> str:
-        """Find the recorded result of a call that the last answer asked for. Each result is given once.
+        """Return the recorded result of a tool call that the model's last answer asked for.
 
-        Raises ToolFailed with the recorded text if the call had failed, RecordingError if the recording has no result.
+        After one answer, no result is returned twice. Raises ToolFailed with the recorded text if the recorded call failed.
+        Raises RecordingError if the recording has no result of the call.
         """
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []
@@ -289,18 +319,18 @@ class Replay(Answers):
                     if is_error:
                         raise ToolFailed(result)
                     return result
-        raise RecordingError(f"{self.path.name} has no result of this call of {name}")
+        raise RecordingError(f"{self.path.name} has no recorded result for this call of {name}")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Replay works only in the process that has read the recording: leave executor out")
 
     def is_current(self) -> bool:
-        """Return whether the file is the same as when it was read."""
+        """Return whether the file is unchanged since it was read."""
         return _read_stamp(self.path) == self._read
 
     @property
     def position(self) -> int:
-        """The number of the next call, from 0. Set it to continue with another call."""
+        """The number of the next recorded call, from 0. Set this number to continue with another call."""
         return self._next
 
     @position.setter
@@ -308,11 +338,11 @@ class Replay(Answers):
         self._next = calls
 
     def reset(self) -> None:
-        """Start again with the first call."""
+        """Start again with the first recorded call."""
         self._next, self.differences = 0, []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Answer with the recorded call that fits the request. Raises ReplayMismatch if no call fits."""
+        """Answer with the recorded call that fits the request. Raises ReplayMismatch if no call fits and `loose` is false."""
         tools = None if self.plays_tools else clean([describe_tool(tool) for tool in request.tools])
         now = (clean(request.messages), tools)
         wanted = request.options.get("response_format")
@@ -349,7 +379,7 @@ class Replay(Answers):
 
 @dataclass(frozen=True, eq=False)
 class RecordedTool(DescribedTool):
-    """A tool of a recording, with its recorded description and results. No function runs."""
+    """A tool of a recording. It has the recorded description and returns the recorded results. No function runs."""
 
     replay: Replay = field(repr=False)
     name: str
@@ -360,15 +390,15 @@ class RecordedTool(DescribedTool):
         return self.name
 
     def __call__(self, **arguments: object) -> object:
-        """Return the recorded result of this call. Raises ToolFailed or RecordingError, as `Replay.find_result` does."""
+        """Return the recorded result for these arguments. Raises ToolFailed or RecordingError, like `Replay.find_result`."""
         return self.play(arguments)
 
     def play(self, arguments: ReadObject) -> str:
-        """Return the recorded result of this call, for a run. Raises ToolFailed or RecordingError."""
+        """Return the recorded result for these arguments. A run calls this method. Raises ToolFailed or RecordingError."""
         return self.replay.find_result(self.name, arguments)
 
     def as_tool(self) -> Tool:
-        """Make the tool for a run. The model gets the recorded text unchanged."""
+        """Return the Tool for a run. The model gets the recorded text unchanged."""
         return Tool(
             name=self.name,
             wire_name=self.name,
@@ -382,13 +412,13 @@ class RecordedTool(DescribedTool):
 
 
 def _is_question(messages: Sequence[ReadObject], text: str) -> bool:
-    """Return whether the last of these messages is a person's question with this text."""
+    """Return whether the last message is from a person and has this text."""
     last = messages[-1] if messages else {}
     return last.get("role") == "user" and str(last.get("content")).strip() == text
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return (time, size, inode) of a file; they change when somebody writes the file. None if there is no file."""
+    """Return (time, size, inode) of a file; None if there is no file. These values change when a program writes the file."""
     try:
         facts = path.stat()
     except (OSError, ValueError):
@@ -397,7 +427,10 @@ def _read_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _make_failure(end: ReadObject) -> ProviderError:
-    """Make the error of a recorded failure, with its status if that was recorded, else with the recorded message alone."""
+    """Return the error of a recorded failure.
+
+    If a status was recorded, the error has this status. If not, the error has only the recorded message.
+    """
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])
     return PlainRefusal(str(end["error"]), 400)

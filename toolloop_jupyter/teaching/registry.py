@@ -1,7 +1,7 @@
-"""The models "toolloop/NAME": a map from names to the Python objects that answer.
+"""The models "toolloop/NAME": a map from each model's name to the Python object that answers for the model.
 
-Importing this module makes the models available (`core/models/providers.py`); it does not import LiteLLM. The map has weak
-references to its objects: when no variable refers to a ScriptedModel any more, the model and its name are gone.
+An import of this module makes the models available (`core/models/providers.py`). It does not import LiteLLM. The map has weak
+references to the objects: when no variable refers to a ScriptedModel any more, the model and its name disappear.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary(
 
 
 def put(name: str, answers: Answers) -> str:
-    """Let the object `answers` answer the calls of "toolloop/`name`" as long as the object exists. Returns that whole name.
+    """Register the object `answers` as the model "toolloop/`name`", and return this full name.
 
-    If another object has the name already, the new object gets it: the cell that makes the object may run again.
+    The registration ends when the object no longer exists. If another object has the name already, the new object replaces
+    it. This happens when the cell that makes the object runs again. Raises ValueError for a name with characters other than
+    letters, digits, "-", "_" and ".", and for the name of the demonstration model.
     """
     if not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(
@@ -38,7 +40,7 @@ def put(name: str, answers: Answers) -> str:
 
 
 def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
-    """Let the object that has the model's name answer `request`. Raises ProviderError (404) if no object has it."""
+    """Pass `request` on to the object that is registered for the model. Raises ProviderError (404) if there is none."""
     answers = _named.get(request.model)
     if answers is None:
         names = sorted(_named)
@@ -51,16 +53,20 @@ def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
 
 
 def use_with_litellm(model: str = DEMO_MODEL) -> str:
-    """Let plain `litellm.acompletion(model="toolloop/…")` work too, and return `model`. Imports LiteLLM.
+    """Make `litellm.acompletion(model="toolloop/…")` work, and return `model`. Imports LiteLLM.
 
-    A run of this package does not need this: it asks our models directly. If LiteLLM is loaded, the run does this itself.
+    Only code that calls LiteLLM itself needs this function. A run of this package calls these models directly. If LiteLLM is
+    loaded, the run also registers the model in LiteLLM.
     """
     ensure(model)
     return model
 
 
 def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Count the words in messages' texts and arguments, and one for each message. Our models report the sum as their tokens."""
+    """Return the number of words in the messages' texts and arguments, plus one for each message.
+
+    The models of this package report this number as the tokens of their input.
+    """
     total = 0
     for message in messages:
         content = message.get("content")

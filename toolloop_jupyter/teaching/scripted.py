@@ -8,10 +8,10 @@
 
     %%toolloop --model model
 
-With the rows of a table (`amap`, `%%toolloop --each`), the script starts from its first turn for each row. `ModelOfRow` makes a
-different model for each row.
+If each row of a table has its own run (`amap`, `%%toolloop --each`), each run starts with the script's first turn. `ModelOfRow`
+makes a different model for each row.
 
-Each model call takes the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
+Each model call plays the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
 after `use_with_litellm(model.model)`.
 """
 
@@ -37,14 +37,14 @@ class ScriptedModel(Answers):
     """A model that answers with the turns of its script.
 
     Args:
-        turns: one for each model call. A turn is a text, a part (`call("f", x=1)`, `error("slow down", 429)`, …), a dict or
+        turns: one turn for each model call. A turn is a text, a part (`call("f", x=1)`, `error("slow down", 429)`, …), a dict or
             a pydantic object (sent as JSON), a function of the messages so far, or a list of these.
         name: NAME in the model's full name "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
         pace: seconds before each streamed piece.
         repeat_last: if true, the last turn answers all further calls. If not, a further call raises an error that says so.
-        takes_images: if true, the model also gets the pictures among the tools' results.
+        takes_images: if true, the model also gets the pictures in tool results.
 
-    Raises ScriptError, with the turn's number, for a value that is no turn. A new object starts with the first turn.
+    A new object starts with the first turn. Raises ScriptError for a value that is no turn; the message has the turn's number.
     """
 
     def __init__(
@@ -60,16 +60,19 @@ class ScriptedModel(Answers):
         self.repeat_last = repeat_last
         self.takes_images = takes_images
         self.requests: list[ProviderRequest] = []
-        """The requests that the model got, one for each call, as they were at that time."""
+        """The requests that the model got, one for each call. Each request is a copy from the time of its call."""
         self._lock = threading.Lock()
         self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
-        """The models of the rows that run now, by a number that is in the model's name."""
+        """The models of the rows that run now. The key is the number at the end of the model's name."""
         self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
         self._title = self.model
 
     @property
     def title(self) -> str:
-        """The model's name in messages to a person. In a notebook it is the variable by which a cell names the model."""
+        """The model's name in messages to a person.
+
+        In a notebook, this is the name of the variable that a cell gives as its model.
+        """
         return self._title
 
     def name_as(self, variable: str) -> None:
@@ -82,7 +85,7 @@ class ScriptedModel(Answers):
 
     @property
     def position(self) -> int:
-        """How many turns have been played. Set it to go back, as a cell that runs again does."""
+        """The number of turns that have been played. A cell that runs again sets this number back to play the same turns."""
         return len(self.requests)
 
     @position.setter
@@ -90,15 +93,22 @@ class ScriptedModel(Answers):
         del self.requests[turns:]
 
     def reset(self) -> None:
-        """Start the script again, and forget the requests."""
+        """Start the script again with the first turn, and delete the requests."""
         self.requests = []
 
     def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
-        """Return a new model for one row, which starts the same script. `requests` of this model get its requests, too."""
+        """Return a new model for one row.
+
+        The new model starts with the first turn of the same script. Its requests are also added to `requests` of this model.
+        """
         return _ScriptOfRow(self)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Play the next turn. Raises PlainRefusal if the script is over, or if the turn expects another message."""
+        """Play the next turn.
+
+        Raises PlainRefusal if the script has no more turns, or if the turn expects another message. Raises ProviderError if
+        the turn begins with an Error.
+        """
         with self._lock:  # calls may come on several of LiteLLM's threads
             self.requests.append(self._snapshot(request))
             number = len(self.requests)
@@ -125,7 +135,7 @@ class ScriptedModel(Answers):
         raise PlainRefusal(
             f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
             f"the last message is {_describe_last(messages)}.\n"
-            f"Add a turn, or start again: run the cell that makes it, or {called}.reset().",
+            f"Add a turn, or start the script again: run the cell that makes the model, or call {called}.reset().",
             400,
         )
 
@@ -144,7 +154,10 @@ class ScriptedModel(Answers):
         }
 
     def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
-        """Copy the request. A message that the last request had, too, is not copied again, so that long runs stay fast."""
+        """Return a copy of the request.
+
+        If the last request had the same message, this message is not copied again, so that long runs stay fast.
+        """
         before = self.requests[-1].messages if self.requests else []
         messages: Messages = [
             before[i] if i < len(before) and before[i] == message else copy.deepcopy(message)
@@ -155,7 +168,10 @@ class ScriptedModel(Answers):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Sent to another process, the model has the same name and script, and starts with the first turn."""
+        """Describe for pickle how another process makes the model.
+
+        The new model has the same name and script, and starts with the first turn.
+        """
         name, facts = self.model.rpartition("/")[2], (self.pace, self.repeat_last, self.takes_images)
         return _make_again, (self.turns, name, self.title, facts)
 
@@ -164,7 +180,7 @@ class ScriptedModel(Answers):
 
 
 def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, bool]) -> ScriptedModel:
-    """Make the ScriptedModel that another process has sent."""
+    """Make the ScriptedModel that `__reduce__` of another process has described."""
     pace, repeat_last, takes_images = facts
     model = ScriptedModel(name=name, pace=pace, repeat_last=repeat_last, takes_images=takes_images)
     model.turns = turns
@@ -173,11 +189,11 @@ def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, boo
 
 
 class _ScriptOfRow(ScriptedModel):
-    """A ScriptedModel's script, played for one row."""
+    """Plays a ScriptedModel's script for one row."""
 
     def __init__(self, script: ScriptedModel) -> None:
         place = next(number for number in itertools.count() if number not in script.places)
-        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM keeps each name that it sees
+        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # names are used again, since LiteLLM keeps each new name
         super().__init__(
             name=name,
             pace=script.pace,
@@ -195,13 +211,19 @@ class _ScriptOfRow(ScriptedModel):
 
 
 class ModelOfRow(Answers):
-    """Makes a model for each row of a table: `make` gets the row as column -> value, and returns a ScriptedModel."""
+    """Makes a model for each row of a table.
+
+    The function `make` gets the row as a mapping (column -> value), and returns a ScriptedModel.
+    """
 
     def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:
         self.model, self._make = f"{registry.PROVIDER}/model-of-row", make
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """Make the row's model. Raises ScriptError if `make` raises, or if it returns something that is no model."""
+        """Return the model for a row.
+
+        Raises ScriptError if `make` raises an exception, or if it returns a value that is not a model.
+        """
         made: object = attempt_call(self._make, row)
         if isinstance(made, Raised):
             raise ScriptError(f"the function for the rows' models raised {describe_error(made.error, 500)}")
@@ -212,7 +234,7 @@ class ModelOfRow(Answers):
         return made.begin_row(row)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Raise PlainRefusal: only a row has a model."""
+        """Raise PlainRefusal, since only the models for the rows can answer."""
         raise PlainRefusal("this model is made for each row of a table; use it with amap or --each", 400)
 
 

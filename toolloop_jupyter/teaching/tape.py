@@ -1,6 +1,6 @@
-"""The file of a recording: its lines, how they are read, written and compared, and which data are left out.
+"""The file of a recording: how its lines are read, written and compared, and which data are left out.
 
-A recording is JSON lines, made to be read and compared:
+Each line of a recording is a JSON object, so that people can read and compare recordings:
 
     {"toolloop-recording": 1}
     {"call": 1, "model": "openai/gpt-5.4-mini", "options": {"temperature": 0}}
@@ -9,9 +9,10 @@ A recording is JSON lines, made to be read and compared:
     {"at": 0.412, "delta": {"content": "I'll "}}
     {"end": {"finish_reason": "stop", "usage": {"prompt_tokens": 80, "completion_tokens": 12}}}
 
-Each call lists only messages that are new since the call before: "kept" counts the messages that were sent again unchanged.
-If a tool's result was an error, its line also has "failed": true. Tools are written again if one of them has changed. "at" is
-in seconds since the request. The file has no API keys, no headers and no addresses of servers.
+A call has a "sent" line only for each message that the previous call did not have. "kept" is the number of earlier messages
+that were sent again unchanged. If a tool's result was an error, the line of its message also has "failed": true. If one of the
+tools has changed, all tools are written again. "at" is the number of seconds since the request. The file has no API keys, no
+headers and no addresses of servers.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from ..core.models import Assembly, Delta
 from ..core.text import count_same, hide_suspected, is_deeper, list_some, names_key
 
 JsonObject: TypeAlias = dict[str, Any]
-"""An object of plain JSON: a message, a tool, options, a line of the file."""
+"""A JSON object: a message, a tool, options, or a line of the file."""
 ReadObject: TypeAlias = Mapping[str, Any]
-"""A JsonObject that is only read."""
+"""A JsonObject that is read and never changed."""
 
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
 DEEPEST_LINE = 200
-"""The most levels of nesting in a line: those of a message, and those of the line around it."""
+"""A line has at most this many levels of nesting. The levels of the message and of the line around it are both counted."""
 _NO_OPTIONS = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "metadata", "allowed_openai_params"}
 )
 
 
 class RecordingError(HarnessError, ValueError):
-    """A file that is no recording or has a newer version, or a path that no recording can be written to."""
+    """Raised for a file that is no recording or has an unknown version, and for a path to which no recording can be written."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())  # the message may quote a path, which a person has typed
@@ -61,24 +62,27 @@ class Call:
     model: str
     messages: list[JsonObject]
     tools: list[JsonObject]
-    """{"name", "description", "parameters"} of each tool."""
+    """The "name", "description" and "parameters" of each tool."""
     options: JsonObject = field(default_factory=dict)
     failed: set[tuple[str, str]] = field(default_factory=set)
     """(call id, text) of each tool result in `messages` that was an error."""
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
     end: JsonObject = field(default_factory=dict)
-    """"finish_reason" and "usage", or "error" and "status"."""
+    """The "finish_reason" and the "usage" of the answer; if the call failed, its "error" and "status"."""
     is_whole: bool = False
-    """True if the file has the call's "end". It is missing if the kernel died or the disk was full."""
+    """True if the file has the "end" of the call. The "end" is missing if the kernel died or the disk was full."""
 
 
 def load_tape(path: Path) -> list[Call]:
-    """Read a recording. Raises RecordingError with the number of a wrong line."""
+    """Read a recording.
+
+    Raises RecordingError if the file cannot be read, or if a line is wrong. The error's message has the number of this line.
+    """
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "It is no file")
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
     lines = (
@@ -110,13 +114,15 @@ def load_tape(path: Path) -> list[Call]:
 
 
 def check_target(path: Path) -> None:
-    """Raise RecordingError if no recording can be written to `path`, or if another file would be lost."""
+    """Raise RecordingError if no recording can be written to `path`, or if the recording would overwrite another kind of
+    file.
+    """
     place = f"cannot record to {shown(path)!r}"
     try:
         path.stat()
     except FileNotFoundError:
         pass
-    except (OSError, ValueError) as error:  # a name that is too long, links in a circle, a null in it
+    except (OSError, ValueError) as error:  # a name that is too long, a circle of links, a null character
         raise RecordingError(f"{place}: {getattr(error, 'strerror', None) or error}") from None
     if path.is_fifo() or path.is_socket():
         raise RecordingError(f"{place}: it is no file")
@@ -131,7 +137,7 @@ def check_target(path: Path) -> None:
 
 
 def _is_tape(path: Path) -> bool:
-    """Return whether a file begins as a recording does, or is empty."""
+    """Return whether a file is empty, or begins like a recording."""
     try:
         with path.open("rb") as file:
             first = file.readline(1000).decode("utf-8-sig")
@@ -142,7 +148,10 @@ def _is_tape(path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """Return the path relative to the current folder, if possible, since notebooks save messages, but not a machine's folders."""
+    """Return the path, relative to the current folder if possible.
+
+    The reason is that notebooks save messages, and a saved notebook should not contain the folders of a machine.
+    """
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
@@ -169,7 +178,7 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
         if calls[-1].is_whole:
             raise ValueError("it comes after the end of its call")
         _take_line_of(calls[-1], entry)
-    # A line with another key comes from a later release that still writes this version: it is ignored.
+    # A line with another key is ignored. Such lines come from a later release that has not changed the version number.
 
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost")
@@ -194,7 +203,11 @@ def _take_line_of(call: Call, entry: JsonObject) -> None:
 
 
 def _read_message(value: object) -> JsonObject:
-    """A message, whose texts, parts and calls have their types: whoever reads it later need not ask."""
+    """Return the message in `value`.
+
+    The types of its text, parts and calls are checked here, so that later code need not check them. Raises TypeError for a
+    wrong type.
+    """
     message = _read_object(value)
     _check_type(message, "role", str)
     _check_type(message, "content", str, list)
@@ -252,7 +265,10 @@ def describe_tool(tool: ReadObject) -> JsonObject:
 
 
 def list_options(request: ReadObject) -> JsonObject:
-    """Return the completion options without API keys, headers and addresses, at any depth. A schema keeps all its names."""
+    """Return the completion options without API keys, headers and server addresses, at any depth.
+
+    The schema of the response format keeps all its fields, including fields with a name such as "api_key".
+    """
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
@@ -260,10 +276,10 @@ def list_options(request: ReadObject) -> JsonObject:
 
 
 def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """Copy plain data, without texts that look like API keys, and without the fields for whose name `without(name)` is true.
+    """Copy plain data. Texts that look like API keys are hidden. Fields for whose name `without(name)` is true are left out.
 
-    Of a picture, only its kind is kept, since a figure that is drawn again may differ in a few bytes. Of another file, a digest
-    is kept.
+    A picture is replaced by its kind, since a figure that is drawn again may differ in a few bytes. Any other file is
+    replaced by a digest.
     """
     if isinstance(value, Mapping):
         if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
@@ -284,14 +300,20 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _hash(encoded: str) -> str:
-    """Return the digest that a recording has instead of a file's bytes. A text that is such a digest already stays unchanged."""
+    """Return the digest that a recording has in the place of a file's data.
+
+    A text that is already a digest is returned unchanged.
+    """
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
     )
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
-    """Return the deltas without empty fields. If their message has an API key, they become one delta without the key."""
+    """Return the deltas without empty fields.
+
+    If the message of these deltas contains an API key, return one delta with the whole message, but without the key.
+    """
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
         for seconds, delta in deltas
@@ -327,15 +349,19 @@ def make_delta(message: ReadObject) -> Delta:
 
 _AROUND = 40
 _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "required", "description", "name"})
-"""Keywords of a response format that LiteLLM's releases set differently for the same model."""
+"""Keywords that are ignored when schemas of response formats are compared.
+
+LiteLLM's releases set these keywords differently for the same output model.
+"""
 
 
 def find_difference(
     recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject] | None, wanted: object
 ) -> str:
-    """Return the first difference in messages, tools (unless None) or the answer's schema; "" if there is none.
+    """Return the first difference between a recorded call and a request; "" if there is none.
 
-    Call ids, thinking blocks and options such as the temperature do not count.
+    The messages, the tools and the schema of the answer are compared. If `tools` is None, the tools are not compared. Call
+    ids, thinking blocks and options such as the temperature are never compared.
     """
     if told := _compare_messages(recorded.messages, messages):
         return told
@@ -357,7 +383,10 @@ def find_difference(
 
 
 def find_nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
-    """Return the number of the recorded call whose messages are most like these; among equals, the one at `position`."""
+    """Return the index of the recorded call whose messages are most like `messages`.
+
+    The call at `position` is preferred if several calls are equally similar.
+    """
     now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:
@@ -376,16 +405,16 @@ def _compare_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> s
     for number, (was, now) in enumerate(zip(old, new, strict=False), 1):
         (before, said), (role, says) = _write_message(was), _write_message(now)
         if before != role:
-            return f"message {number} is from {role!r}, recorded was {before!r}"
+            return f"message {number} is from {role!r}, but the recorded message is from {before!r}"
         if said != says:
             who = f"result of {calls[now['tool_call_id']]}" if now.get("tool_call_id") in calls else role
             return f"message {number} ({who}) differs\n{_show_both(said, says)}"
     if len(old) == len(new):
         return ""
-    longer, which = (new, "now") if len(new) > len(old) else (old, "recorded")
+    longer, where = (new, "request") if len(new) > len(old) else (old, "recording")
     role, says = _write_message(longer[min(len(old), len(new))])
     return (
-        f"{len(old)} messages were recorded, now there are {len(new)}; the first that is only {which}: "
+        f"{len(old)} messages were recorded, now there are {len(new)}; the first one that is only in the {where}: "
         f"{role}: {_show_part(says, 0)}"
     )
 
@@ -400,7 +429,7 @@ def _reduce_schema(wanted: object) -> object:
 
 
 def _write_message(message: ReadObject) -> tuple[str, str]:
-    """Return (the role of a message, its content and calls as one text)."""
+    """Return (the role of a message, a text with the message's content and its tool calls)."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
     said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
@@ -408,15 +437,18 @@ def _write_message(message: ReadObject) -> tuple[str, str]:
 
 
 def write_call(function: ReadObject) -> str:
-    """Write a tool call as one text such as `double({"n": 4})`, with its arguments sorted. Their JSON is in "arguments"."""
+    """Return a tool call as one text, such as `double({"n": 4})`, with sorted arguments.
+
+    `function` has the arguments as JSON text.
+    """
     arguments = function.get("arguments") or "{}"
-    with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
+    with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as text
         arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
     return f"{function.get('name')}({arguments})"
 
 
 def name_result(message: ReadObject) -> tuple[str, str]:
-    """Return (call id, text) of a message with a tool's result. Its pictures are left out."""
+    """Return (call id, text) of a message with a tool's result. Pictures in the message are left out."""
     content = message.get("content") or ""
     parts = [{"text": content}] if isinstance(content, str) else content
     return str(message.get("tool_call_id")), "".join(str(part.get("text") or "") for part in parts)
@@ -425,7 +457,7 @@ def name_result(message: ReadObject) -> tuple[str, str]:
 def list_results(
     messages: Sequence[ReadObject], failed: Collection[tuple[str, str]]
 ) -> list[tuple[str, str, bool]]:
-    """List (the call as one text, its result as text, True if the result was an error), in the order of the results."""
+    """Return a list of (call as text, result as text, True if the result was an error), in the order of the results."""
     calls: dict[object, str] = {}
     found = []
     for message in messages:
@@ -441,7 +473,7 @@ def _write_text(value: object) -> str:
 
 
 def _show_both(old: str, new: str) -> str:
-    """Show both texts around the first place where they differ."""
+    """Return two lines that show both texts around the first place where the texts differ."""
     start = max(0, count_same(old, new) - _AROUND)
     return f"  recorded: {_show_part(old, start)}\n  now:      {_show_part(new, start)}"
 

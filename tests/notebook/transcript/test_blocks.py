@@ -634,7 +634,7 @@ def test_a_run_holds_so_much_and_no_more():
     blocks = t.render(run, "r")
     assert sum(len(block.html) for block in blocks) < OF_RUN + 200_000
     said = t.together(blocks).text
-    assert "more than the record of a run holds: r.tool_results[29].value" in said
+    assert "too large to keep in the output of the run: r.tool_results[29].value" in said
     assert "4,800 more changed files: r.files" in said
 
 

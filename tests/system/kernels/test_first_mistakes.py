@@ -164,7 +164,7 @@ def test_a_script_that_is_over_says_how_to_go_on(kernel):
     assert "As I said." in kernel.execute("%%toolloop -s class\nAgain?").text
     assert last_line(kernel, "%%toolloop -s class\nAnd now?") == (
         "RunFailed: the script of lesson is over: it has 3 turns, and this is model call 4; the last message is from "
-        "'user': 'And now?'.\nAdd a turn, or start again: run the cell that makes it, or lesson.reset()."
+        "'user': 'And now?'.\nAdd a turn, or start the script again: run the cell that makes the model, or call lesson.reset()."
     )
     kernel.execute(make)
     assert "It is 8." in kernel.execute("%%toolloop -s class\nDouble 4").text

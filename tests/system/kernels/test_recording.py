@@ -223,7 +223,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
     assert done.status == "ok", done.text
     assert (
         done.text.count(
-            "recording to /dev/full has stopped at model call 1 (the file has none): No space left"
+            "recording to /dev/full has stopped at model call 1 (calls in the file: 0): No space left"
         )
         == 1
     )

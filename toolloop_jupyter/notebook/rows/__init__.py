@@ -1,4 +1,4 @@
-"""Shows many rows in their cell while they run, and asks about their calls."""
+"""Show a rows run in its cell: its progress, its finished rows, and the approval cards of its tool calls."""
 
 from .page import RowsPage, RowsPageOptions, tell_size_of_rows
 

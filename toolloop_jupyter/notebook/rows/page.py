@@ -1,7 +1,8 @@
-"""Shows many rows in their cell: one block for all rows, and below it one card at a time.
+"""Show a rows run in its cell. A rows run makes one model run for each row of a table.
 
-A row that ends only changes the stored progress. The progress is drawn ten times per second. So a thousand rows per second
-cost ten messages per second.
+One block shows all rows. Below the block is at most one approval card at a time. The end of a row only changes the stored
+progress. A timer draws the progress ten times per second. So the notebook gets at most ten messages per second, even if a
+thousand rows end per second.
 """
 
 from __future__ import annotations
@@ -40,32 +41,35 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two drawings of the progress."""
 FIRST_LINE = 10.0
-"""Seconds before the first line, in a place where text cannot be replaced. Each further wait is twice as long as the last."""
+"""`LinesNowAndThen` prints its first line after this many seconds.
+
+Each further wait is twice as long as the wait before it.
+"""
 LONGEST_WAIT = 300.0
-"""The most seconds between two such lines."""
+"""`LinesNowAndThen` waits at most this many seconds between two lines."""
 
 
 @dataclass(frozen=True)
 class RowsPageOptions:
-    """How the rows are shown and asked about."""
+    """The options of a RowsPage: what it shows beside the rows, and how it asks for approvals."""
 
     model: str = ""
-    """The model of the rows. The page says while LiteLLM is imported for it; "" if an executor runs the rows."""
+    """The model of the rows; "" if an executor runs the rows. While LiteLLM is imported for this model, the page says so."""
     name: str | None = None
-    """The variable that gets the Rows; None if there is none."""
+    """The notebook's variable that gets the Rows; None if no variable gets them."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     notes: Sequence[Block] = ()
     """Blocks above the rows."""
     finish: Callable[[], Sequence[Block]] = tuple
-    """Called at the end of the run; returns the blocks below the rows."""
+    """The page calls this function at the end of the run, and shows the returned blocks below the rows."""
 
 
 class RowsPage(RowsWatcher):
-    """Shows one run of rows in one cell, and asks for its approvals there."""
+    """Shows one rows run in one cell, and asks a person in this cell to approve tool calls."""
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
-        """`cell`: where the rows are shown. `head`: the line above the rows."""
+        """`cell` is the cell that shows the rows. `head` is the line above the rows."""
         column = OutputColumn(cell, owns=True)
         self._head, self._options = [head, *options.notes], options
         self._block, self._card = column.output(), column.output()
@@ -77,7 +81,10 @@ class RowsPage(RowsWatcher):
         self._progress = progress
 
     async def follow(self, run: RowsRun) -> None:
-        """Run the rows to the end and show them. An interrupt ends the run, as Stop does, and shows the rows that have ended."""
+        """Run the rows to the end and show them.
+
+        An interrupt of the kernel ends the run, like a click on Stop. The rows that have ended by then are shown.
+        """
 
         def stop() -> None:
             self._state = "stopping"
@@ -90,7 +97,7 @@ class RowsPage(RowsWatcher):
         try:
             await run.collect()
             has_record = True
-        except asyncio.CancelledError:  # an interrupt: the record says that the run was stopped
+        except asyncio.CancelledError:  # an interrupt: the last line says that the run was stopped
             run.cancel()
             has_record = True
         finally:
@@ -111,7 +118,10 @@ class RowsPage(RowsWatcher):
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
-        """Ask about a tool call of a row. After the decision the card is removed; the row's Result has the decision."""
+        """Ask a person to approve a tool call of a row.
+
+        The card is removed after the decision. The row's Result has the decision.
+        """
         row, options = name_row(number, total), self._options
 
         async def show_card(asked: Approval) -> None:
@@ -135,11 +145,14 @@ class RowsPage(RowsWatcher):
 
 
 CHARACTERS_OF_A_TOKEN = 4
-"""The average in English text. Each model counts in its own way."""
+"""The average number of characters per token in English text. The real number depends on the model."""
 
 
 def tell_size_of_rows(request: Request, total: int | None) -> str:
-    """Say how many rows there are, and about how many tokens they send. `request`: the first request of the first row."""
+    """Return a sentence with the number of rows and an estimate of the tokens in their first requests.
+
+    `request` is the first request of the first row. The estimate for all rows is made from this request.
+    """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
     about = f"the first request has about {counted(tokens, 'token')}"
@@ -153,19 +166,19 @@ def tell_size_of_rows(request: Request, total: int | None) -> str:
 
 
 class Screen:
-    """Shows the progress of the rows in one kind of place."""
+    """Shows the progress of a rows run. Each subclass writes to another kind of output."""
 
     def begin(self, stop: Callable[[], None]) -> None:
-        """Called when the run begins. `stop` ends the run."""
+        """Prepare the output when the run begins. The function `stop` ends the run."""
 
     def show(self, progress: RowsProgress, state: str) -> None:
-        """Show the progress. `state`: what the run does, such as "stopping"; "" if it simply runs."""
+        """Show the progress. `state` says what the run does, such as "stopping"; "" if rows simply run."""
 
     def leave(self) -> None:
-        """Called before something else is written in this place."""
+        """Prepare the output for other text, such as a question to a person."""
 
     def end(self) -> None:
-        """Called when the run is over, before its record is shown."""
+        """Close the output when the run is over. After that, the finished rows are drawn."""
 
 
 def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Block]) -> Screen:
@@ -177,7 +190,7 @@ def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Bloc
 
 
 class BlockInCell(Screen):
-    """Shows the block in a cell, with a Stop button if the front-end has buttons."""
+    """Shows the progress as a block in a cell. If the front-end can show widgets, there is also a Stop button."""
 
     def __init__(self, output: CellOutput, head: Sequence[Block]) -> None:
         self._output, self._head = output, head
@@ -203,7 +216,7 @@ class BlockInCell(Screen):
 
 
 class RenewedLine(Screen):
-    """Shows one line in a terminal, and replaces it."""
+    """Shows the progress in one line of a terminal. Each update overwrites the line."""
 
     def __init__(self) -> None:
         self._line = ""
@@ -223,7 +236,11 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Prints a line after a while, then more and more rarely. Used where text cannot be replaced, or where nobody looks."""
+    """Prints the progress in lines.
+
+    The time between two lines grows during the run. This class is used if an output of the cell cannot be replaced, or if a
+    program such as nbconvert executes the notebook.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

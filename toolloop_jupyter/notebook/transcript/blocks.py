@@ -1,7 +1,8 @@
-"""Draw the parts of a transcript. Each function takes an event or a step, and returns a `Block` of safe HTML and plain text.
+"""Draw the parts of a transcript as blocks.
 
-A block is one cell output. It is static, stands alone, and says the same in both forms. Text that it quotes cannot run,
-load anything, or end the block. `calls` draws tool calls, `values` draws values.
+Each function takes an event, a step or a text. It returns a `Block`: safe HTML, and the same content as plain text. A block
+is one output of a cell. It is static and does not need the other outputs. Text that a block quotes cannot run code, load
+anything, or close the block's HTML. The module `calls` draws tool calls. The module `values` draws values.
 """
 
 from __future__ import annotations
@@ -35,19 +36,25 @@ from ..html import (
 )
 
 LONGEST_TEXT = 200_000
-"""The most characters of one text of the model. The Result has the whole text."""
+"""A block shows at most this many characters of one text of the model. The Result has the whole text."""
 _MOST_TOOLS = 50
 _FIRST_WORDS = 80
-"""Characters at the beginning of a thought that are always visible."""
+"""At most this many first characters of the model's reasoning stay visible when the rest is folded."""
 _LAST_WORDS = 160
-"""Characters at the end of a growing thought that are shown."""
+"""While the model's reasoning is streamed, at most this many of its last characters are shown."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
-"""The MIME type of a reference to a widget, which a front-end shows instead of the other forms in a bundle."""
+"""The MIME type of a reference to a widget.
+
+A front-end with widgets shows the widget instead of the bundle's HTML or text.
+"""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One cell output: `html` is self-contained and inert, `text` is for terminals, diffs and code hosts."""
+    """One output of a cell, in two forms.
+
+    `html` is self-contained and inert. `text` is for terminals, diffs and code hosts.
+    """
 
     html: str
     text: str
@@ -63,11 +70,12 @@ def head(
     tape: str = "",
     filled: Sequence[str] = (),
 ) -> Block:
-    """The line above a run: its model, tools, permissions, output model and session, with the style sheet of the run.
+    """Return the line above a run: its model, tools, permissions, output model and session.
 
-    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `filled`
-    names the variables whose text is in the prompt, with their lengths ("df: 1,234 characters"). `prompt` is shown below the line
-    when a run is shown again; the run's own cell has the prompt already.
+    The HTML also contains the style sheet. `output` is the name of the output model. `tape` says what is recorded or replayed
+    ("replayed from lesson.jsonl"). Each item of `filled` has the name of a variable whose text is in the prompt, and the
+    length of this text ("df: 1,234 characters"). `prompt` is shown below the line. It is "" in the run's own cell, since this
+    cell has the prompt already.
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
@@ -98,23 +106,30 @@ def head(
 
 
 def without_style(block: Block) -> Block:
-    """The head of a finished run without the style sheet, which is in the line below the run now."""
+    """Return the block without the style sheet at its beginning.
+
+    A finished run has the style sheet in the line below the run.
+    """
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
 def text_block(text: str) -> Block:
-    """The model's text, as markdown."""
+    """Return the block of a text of the model. The text is read as Markdown."""
     text = _within(text, "result.text")
     return Block(written(markdown_html(text)), prose(text).strip())
 
 
 def written(body: str) -> str:
-    """Put the HTML of a model's text into its element of the page."""
+    """Return the HTML element for a text of the model. `body` is the text as HTML."""
     return f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
 
 
 def reasoning_block(text: str, *, streaming: bool = False) -> Block:
-    """The model's reasoning, folded behind its first words. While `streaming`, one line with its last words."""
+    """Return the block of the model's reasoning.
+
+    Only the first words are visible; the other words are folded. If `streaming` is true, the block is one line with the last
+    words.
+    """
     if streaming:
         last = text[-_LAST_WORDS:].rstrip().rpartition("\n")[2].strip()
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
@@ -128,7 +143,10 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
 
 
 def _split_beginning(text: str) -> tuple[str, str]:
-    """(the first words, the rest) of a thought. The fold shows the first words as its title, and only the rest inside."""
+    """Split the model's reasoning into (the first words, the rest).
+
+    The first words are the visible title of the fold. The fold contains only the rest.
+    """
     line, _, rest = text.strip().partition("\n")
     if line.startswith(("```", "~~~")):
         return "", text
@@ -143,7 +161,7 @@ _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad"
 
 
 def notice(text: str, kind: str = "info") -> Block:
-    """One line with the words `text`. `kind` is "info", "warning" or "error"."""
+    """Return a block with the message `text`. `kind` is "info", "warning" or "error"."""
     text = _within(text, "result.error", 10_000)
     css, mark = _MARKS[kind]
     line = f'<span class="{css}">{mark}</span> <span style="white-space:pre-wrap">{inline(text)}</span>'
@@ -152,7 +170,11 @@ def notice(text: str, kind: str = "info") -> Block:
 
 
 def retry_block(retry: Retry) -> Block:
-    """The line about a retry: of a failed model call, by a fallback model, or because an answer was not accepted."""
+    """Return the line about a retry.
+
+    A retry follows a failed model call, uses a fallback model, or asks for another answer because the last answer was not
+    accepted.
+    """
     error = shorten(retry.error, 500)
     if retry.of_answer:
         return notice(error, "warning" if retry.attempt else "info")
@@ -168,7 +190,10 @@ _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
 def file_block(change: FileChange, note: str = "") -> Block:
-    """A file of the sandbox that changed, with its diff folded. Without a diff, `note` stands beside its name."""
+    """Return the block of a sandbox file that has changed.
+
+    The diff is folded. If there is no diff, `note` is shown after the name.
+    """
     mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
     name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
     title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
@@ -184,14 +209,18 @@ def file_block(change: FileChange, note: str = "") -> Block:
 
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
-    """Return `text`. Of more than `most` characters, return the beginning and a line with `where`, which names the whole text."""
+    """Return `text` if it has at most `most` characters.
+
+    Of a longer text, return the beginning and a last line. The last line gives the number of omitted characters, and `where`,
+    the expression for the whole text.
+    """
     if len(text) <= most:
         return text
     return f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
 
 
 def money(cost: float | None) -> str:
-    """US dollars with a sensible number of digits; "cost not reported" if the cost is unknown."""
+    """Return a cost in US dollars as text; "cost not reported" if `cost` is None. Smaller amounts get more digits."""
     if cost is None:
         return "cost not reported"
     if cost >= 1:
@@ -216,7 +245,10 @@ _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
 def tell_tokens(usage: Usage) -> list[str]:
-    """The number of tokens; if the provider had some in its cache, the numbers of input, cached and output tokens."""
+    """Return the number of tokens as text.
+
+    If the provider has read tokens from its cache, return separate texts for the input and the output.
+    """
     if not usage.cache_read_tokens:
         return [counted(usage.total_tokens, "token")]
     read = f"{usage.cache_read_tokens:,} of them from cache"
@@ -224,16 +256,17 @@ def tell_tokens(usage: Usage) -> list[str]:
 
 
 def _find_fallbacks(result: Result) -> list[str]:
-    """The models that have answered, without the one that was asked first."""
+    """Return the models that have answered, except the model that was called first."""
     asked = [span for span in result.spans if span.kind == "model"]
     return list(dict.fromkeys(one.name for one in asked if not one.is_error and one.name != asked[0].name))
 
 
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
-    """The line below a run: why it stopped, calls, tokens, cost, time, and the expression for its answer.
+    """Return the line below a run: why it stopped, its calls, tokens, cost and time, and the expression for its answer.
 
-    `name` is the notebook's variable that holds `result`. `picture` is HTML that is folded behind the line, together with the
-    style sheet. The Markdown of a code host shows the text of a `<style>` element, so it is hidden in the fold.
+    `name` is the notebook's variable that holds `result`. `picture` is HTML. The picture and the style sheet are folded
+    behind the line. Code hosts that render the block as Markdown show the text of a `<style>` element. The fold hides this
+    text.
     """
     stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
     is_missing = result.output is None and result.text.strip() != "null"  # "null" may be a valid output
@@ -251,7 +284,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     if name:
         words.append(f"{name}.output" if result.output is not None else f"{name}.text")
         items.append(f"<code>{esc(words[-1])}</code>")
-    # A colour is not dimmed: it would be too pale to read.
+    # A coloured text is not dimmed, since it would be too pale to read.
     style = DIM if not css else "font-size:90%"
     line = f'<span class="{css}" style="{style}">{inline(stop)}</span>{dim(" · ".join(items), "span")}'
     style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head has a rule already
@@ -265,7 +298,10 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
 
 
 def _calls(result: Result) -> str:
-    """The number of tool calls, with the numbers of errors, approvals, denials and cancelled calls."""
+    """Return the number of tool calls as text.
+
+    In parentheses are the numbers of errors, approvals, denials and cancelled calls.
+    """
     asked = {one.call_id: one.decision for one in result.approvals}
     words = Counter[str]()
     for one in result.tool_results:
@@ -283,29 +319,32 @@ def _calls(result: Result) -> str:
 
 
 def find_status(result: ToolResult, decision: Decision | None) -> str:
-    """The status of a call: "denied" if the decision says so, else the status of its result."""
+    """Return the status of a call: "denied" if the decision denied the call, else the status of the call's result."""
     return "denied" if decision is not None and not decision.allowed else result.status
 
 
 def is_approval(decision: Decision | None) -> bool:
-    """Return whether a call was approved; False if it was denied, or if a policy allowed it without asking."""
+    """Return True if a call was approved. Return False if it was denied, or if a policy allowed it without a question."""
     return decision is not None and decision.allowed and decision.by != "policy"
 
 
 OF_CALL = 4_000_000
-"""The most characters of HTML of one call: for the largest picture that is kept, and as much as one reads beside it."""
+"""The HTML of one call has at most this many characters.
+
+This is enough for the largest picture that is kept and for some text.
+"""
 OF_ARGUMENTS = 200_000
-"""The most characters of HTML of one call's arguments."""
+"""The HTML of one call's arguments has at most this many characters, not counting arguments that a person has changed."""
 MOST_OUTPUTS = 100
-"""Prints and displays of one call that are kept: the first and the last ones."""
+"""At most this many prints and displays of one call are kept. If there are more, those in the middle are left out."""
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
 
 def take_beginning(text: str, where: str = "") -> tuple[str, str]:
-    """(the beginning of a long text, a line about the part that is left out); the line is "" if nothing is left out.
+    """Return (the beginning of a long text, a line that says how much is left out). If nothing is left out, the line is "".
 
-    `where` is the expression for the whole text.
+    `where` is the expression for the whole text. The line ends with this expression.
     """
     lines = text.split("\n")
     if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:

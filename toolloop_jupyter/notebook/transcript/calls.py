@@ -1,4 +1,7 @@
-"""Draw a tool call as one block: one line and, folded behind it, the arguments, the prints and the result."""
+"""Draw a tool call as one block.
+
+The block is one line; the arguments, the prints and the result are folded behind the line.
+"""
 
 from __future__ import annotations
 
@@ -54,23 +57,23 @@ from .values import (
 )
 
 _TEXT_LINES = 20
-"""Lines of a result in the plain text of a block, which is what diffs and terminals show."""
+"""The plain text of a block, which diffs and terminals show, has at most this many lines of prints and result."""
 _LAST_LINES = 3
-"""Printed lines that are shown of a running call."""
+"""While a call runs, at most this many of its last printed lines are shown."""
 _NAME = 200
-"""Characters of a tool's or an argument's name."""
+"""At most this many characters of the name of a tool or an argument are shown."""
 _REASON = 2_000
-"""Characters of a decision with its reason."""
+"""At most this many characters of a decision and its reason are shown."""
 
 
 def value_text(value: object) -> str:
-    """An argument's value as JSON, so that "1" and 1 differ."""
+    """Return an argument's value as JSON text. In JSON, the text "1" and the number 1 look different."""
     text = write_json(value)
     return shorten(f"<{type(value).__name__}: cannot be shown>", 200) if text is None else text
 
 
 def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
-    """The arguments in one line, such as `query="retry", path="src"`."""
+    """Return the arguments in one line, such as `query="retry", path="src"`. The line has at most `limit` characters."""
     parts: list[str] = []
     for name, value in arguments.items():
         text = value if isinstance(value, str) else value_text(value)
@@ -95,19 +98,20 @@ def call_block(
     note: str = "",
     brief: bool = False,
 ) -> Block:
-    """The block of one tool call.
+    """Return the block of one tool call.
 
     Args:
-        call: what the model asked for.
-        arguments: the validated arguments; None shows those that the model sent.
+        call: the tool call that the model asked for.
+        arguments: the validated arguments. If None, the block shows the arguments that the model sent.
         result: the call's result, if it has one.
-        decision: the decision about the call; None takes the decision in `result`.
+        decision: the decision about the call. If None, the block shows the decision in `result`.
         outputs: the tool's prints and displays: ("stdout" or "stderr", text) and ("display", MIME bundle).
         state: "waiting", "running" or "done".
         value_name: the expression for the whole result, such as "result.tool_results[2].value".
         input_name: the expression for the whole arguments.
-        note: a further text for the line.
-        brief: leave out all that is folded, for the early steps of a very long run, or a call too large for the record.
+        note: a text at the end of the line.
+        brief: if true, return only the line of the call. This is for the early calls of a very long run, and for calls that are
+            too large to keep.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
@@ -142,9 +146,11 @@ def call_block(
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
-    """The progress of a running call: its time, `note` ("3 of 10 files"), its last printed lines, its displays.
+    """Return the block with the progress of a running call: the elapsed time, `note` ("3 of 10 files"), last prints, and
+    displays.
 
-    It is a block of its own below the call's row. It is drawn repeatedly; the row is not, so it stays folded or unfolded.
+    This block is below the block of the call. Only this block is drawn repeatedly. So the fold of the call stays open or
+    closed, as the person has left it.
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
@@ -158,12 +164,15 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
 
 
 def tell_question(approval: Approval | None) -> str:
-    """Words for the record of a question that a running tool asks; "" if `approval` asks whether a tool may run."""
+    """Return a note with the question that a running tool asks; "" if `approval` only asks whether a tool may run."""
     return f"asked: {approval.question}" if approval is not None and approval.question else ""
 
 
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
-    """A request and its decision as a block that stands alone. It has the style sheet, since no run's head is above it."""
+    """Return the block of a request for approval and its decision.
+
+    The block contains the style sheet, so it can be shown alone.
+    """
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     state = "waiting" if decision is None else "done"
     asked = tell_question(approval)
@@ -172,7 +181,7 @@ def approval_record(approval: Approval, decision: Decision | None) -> Block:
 
 
 class _Sign(NamedTuple):
-    """The state of a call on its line: a mark, and a word unless the mark is enough."""
+    """The mark, its CSS class and the word that show a call's state on its line. `word` is "" if the mark alone is clear."""
 
     mark: str
     css: str
@@ -220,14 +229,20 @@ def _facts(
 
 
 def join_reason(message: str) -> str:
-    """Write a message in one line: its first line and, if this ends in ":", the list that follows it."""
+    """Return an error message in one line: its first line.
+
+    If this first line ends in ":", the lines of the list below it are added.
+    """
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)
 
 
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
-    """The tool's prints and displays, as many as fit into `room` characters of HTML."""
+    """Draw the tool's prints and displays.
+
+    A note replaces each output that does not fit into the remaining `room`, in characters of HTML.
+    """
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
         half = MOST_OUTPUTS // 2
@@ -237,7 +252,9 @@ def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
     for kind, data in outputs:
         shown = _output(kind, data)
         if len(shown.html) > room:
-            shown = _note(f"… {shown.size or 'a display'}: too much for this call's record, not kept")
+            shown = _note(
+                f"… {shown.size or 'a display'}: not kept, since the outputs of this call are too large"
+            )
         else:
             room -= len(shown.html)
         displays.append(shown)
@@ -251,11 +268,14 @@ def _note(text: str) -> Shown:
 # --- arguments, and a person's edits of them ---
 
 _REMOVED = object()
-"""Stands for an argument that a person has removed."""
+"""The value in the place of an argument that a person has removed."""
 
 
 def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str, object]:
-    """The arguments that a person has changed, with their new values; _REMOVED for a removed one."""
+    """Return the arguments that a person has changed, with their new values.
+
+    The value of a removed argument is `_REMOVED`.
+    """
     edited = decision.arguments if decision is not None else None
     if edited is None:
         return {}
@@ -267,7 +287,10 @@ def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str
 
 
 def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], expression: str) -> str:
-    """All arguments, as many as fit into `OF_ARGUMENTS` characters. Those that a person has changed are always shown."""
+    """Return the HTML of the arguments.
+
+    Arguments beyond `OF_ARGUMENTS` characters are left out. Arguments that a person has changed are always shown.
+    """
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in dict.fromkeys([*given, *changes]):
         if name in changes:
@@ -286,7 +309,7 @@ def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], 
 
 
 def _change_html(before: object, after: object) -> str:
-    """A person's change of one argument, with the changed places marked."""
+    """Return the HTML of a person's change of one argument. The changed places are marked."""
     if before is _REMOVED:
         return f"<span>added by a person:</span> {argument_html(after)}"
     if after is _REMOVED:
@@ -302,7 +325,10 @@ def _change_html(before: object, after: object) -> str:
 
 
 def _marked_pieces(old: str, new: str) -> Iterator[str]:
-    """The changed places as HTML, each with a little text around it. Their length is limited: a notebook keeps them."""
+    """Yield the changed places as HTML, each with a little text around it.
+
+    Their total length is limited, since a notebook saves them.
+    """
     room = MOST_CHARACTERS
     for one, other in _compare(old, new):
         if one == other:
@@ -318,16 +344,22 @@ def _marked_pieces(old: str, new: str) -> Iterator[str]:
 
 
 _SHORT_CHANGE = 60
-"""Characters of a value up to which a change is shown as "old → new"."""
+"""A change is shown as "old → new" if the two values have on average at most this many characters."""
 _CONTEXT = 120
-"""Characters on either side of a changed place."""
+"""At most this many unchanged characters are shown before and after a changed place."""
 _MOST_COMPARED = 2_000
-"""Words of both texts, from the first difference to the last, that are compared. More words count as one changed place."""
+"""The words from the first to the last difference are compared if both texts together have at most this many such words.
+
+If there are more, all these words are shown as one changed place.
+"""
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def _texts_of_change(before: object, after: object) -> tuple[str, str]:
-    """Both values as text: texts unchanged; other values as JSON, in several lines if one of them is long."""
+    """Return both values as text.
+
+    Long strings stay unchanged. Other values become JSON. If one of the two JSON texts is long, both have several lines.
+    """
     if isinstance(before, str) and isinstance(after, str):
         return (
             (value_text(before), value_text(after))
@@ -339,7 +371,10 @@ def _texts_of_change(before: object, after: object) -> tuple[str, str]:
 
 
 def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """The texts in pieces (before, after), which are equal where nothing was changed. Whole words are compared."""
+    """Split both texts into pieces, and yield them as pairs (old piece, new piece).
+
+    Where nothing was changed, both pieces are equal. Words are never split.
+    """
     one, other = _WORDS.findall(old), _WORDS.findall(new)
     start = count_same(one, other)
     end = count_same(one[start:][::-1], other[start:][::-1])
@@ -354,7 +389,11 @@ def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_middle(text: str, most: int, why: str) -> str:
-    """Return `text`; of a long text, `most` characters of its beginning and of its end, with `why` between them."""
+    """Return a short text unchanged.
+
+    Of a long `text`, return the first and the last `most` characters. Between the two is a line with the number of omitted
+    characters, followed by `why`.
+    """
     if len(text) <= 3 * most:
         return text
     left_out = counted(len(text) - 2 * most, "character")
@@ -362,12 +401,12 @@ def _without_middle(text: str, most: int, why: str) -> str:
 
 
 def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> list[str]:
-    """A person's changes in the plain text of a block: one line for each argument."""
+    """Return a person's changes as lines for the plain text of a block: one line for each changed argument."""
     lines = []
     for name, after in changes.items():
         before = given.get(name, _REMOVED)
         old, new = ("" if value is _REMOVED else value_text(value) for value in (before, after))
-        # Long values begin shortly before the first difference.
+        # Of long values, only the part from shortly before the first difference is shown.
         start = max(count_same(old, new) - 20, 0) if max(len(old), len(new)) > 80 else 0
         old, new = (shorten("…" * bool(start) + text[start:], 80) for text in (old, new))
         old = "(not given)" if before is _REMOVED else old
@@ -378,14 +417,18 @@ def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> l
 
 
 def argument_html(value: object) -> str:
-    """One argument as HTML: a text as text, any other value as JSON. It is shortened if it is too long for a saved notebook."""
+    """Return one argument as HTML.
+
+    A long string is shown as plain text, any other value as JSON. A value that is too long for a saved notebook is shortened.
+    """
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
         shown, more = take_beginning(value)
         return pre(esc(shown) + more)
     text = value_text(value)
     if len(text) > 200:
         return show_text(write_json(value, 2) or text, language="json").html
-    # The text may break anywhere: otherwise the table's cell would be as wide as the longest word, and end beyond the page.
+    # The style allows a line break at any character. Otherwise the table's cell would be as wide as the longest word, and
+    # could be wider than the page.
     return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
 
 
@@ -393,14 +436,20 @@ def argument_html(value: object) -> str:
 
 
 def _described(result: ToolResult) -> str:
-    """The text of the call's value or error, without its prints and without a note about edits."""
+    """Return the text of the call's value or error.
+
+    The tool's prints, and notes about a person's edits, are not part of this text.
+    """
     return result.output if result.returned is None else result.returned
 
 
 def _without_result(
     outputs: Sequence[tuple[str, object]], result: ToolResult | None
 ) -> list[tuple[str, object]]:
-    """The outputs, without displays that show the result a first time, as in `display(df); return df`."""
+    """Return the outputs, but leave out displays of the value that the tool returns.
+
+    Without this, a tool with `display(df); return df` would show `df` twice.
+    """
     displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
     if (
         result is None
@@ -420,7 +469,10 @@ def _without_result(
 
 
 def _best(bundle: Mapping[str, object]) -> object:
-    """The form of a bundle that a person would see: its picture's bytes, or its HTML. Bundles are compared by it."""
+    """Return the form of a MIME bundle that a person would see: the picture's bytes, or the HTML or Markdown.
+
+    If two bundles have the same form, both show the same.
+    """
     return (
         get_picture_bytes(bundle)
         or bundle.get("image/svg+xml")
@@ -446,7 +498,10 @@ _WHOLE = "… the whole result: "
 
 
 def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
-    """Show the result: `shown` for a value, else the error; and the text that the model got, if it differs."""
+    """Show the result of a call: the value in `shown`, or the error if `shown` is None.
+
+    If the model got a different text, this text is added in a fold.
+    """
     got = show_text(result.output).html
     if shown is None:
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
@@ -463,10 +518,10 @@ def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Sh
 
 
 def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
-    """The parts as lines for the plain text of a block; only as many as diffs and terminals show."""
+    """Return the text of the parts as lines for the plain text of a block. At most `_TEXT_LINES` lines are returned."""
     lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        # The last line of a part says how many lines it leaves out; it is no line of the result itself.
+        # If a part is shortened, its last line only gives the number of omitted lines. So this last line is not counted.
         left_out = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
         where = f": {visible(expression)}" if expression else ""
         hidden = len(lines) - _TEXT_LINES + 2 + left_out
@@ -474,7 +529,7 @@ def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
     return ["    " + shorten(line, 400) for line in lines]
 
 
-# --- a decision: in a word on a call's line, in full inside its fold ---
+# --- a decision: short on a call's line, complete in the part that is folded behind the line ---
 
 _DECIDED = {
     "click": "by click",
@@ -489,17 +544,20 @@ _DECIDED = {
 
 
 def tell_why(approval: Approval) -> str:
-    """Why somebody is asked: "asked because …"; "" if the reason is only that the run's permissions are 'ask'."""
+    """Return why a person is asked: "asked because …"; "" if the only reason is that the run's permissions are 'ask'."""
     return f"asked because {approval.why}" if approval.why not in ("", "permissions are 'ask'") else ""
 
 
 REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
 REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
-"""The words for where a person may allow all calls of a tool, by scope: in a run; in a run for each row of a table."""
+"""The words on the card for what an approval can cover, by scope.
+
+`REACH` is for a single run, `REACH_OF_ROWS` for a rows run.
+"""
 
 
 def decision_text(decision: Decision) -> str:
-    """Write a decision, such as "approved by click 14:02:11, all calls in this run", "denied by click 14:02:11: wrong table"."""
+    """Return a decision as text, for example "approved by click 14:02:11, all calls in this run"."""
     scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
         decision.scope
     ]
@@ -509,7 +567,10 @@ def decision_text(decision: Decision) -> str:
 
 
 def in_a_word(decision: Decision | None) -> str:
-    """The decision for the line of a call; "" if a policy allowed the call. The fold says who decided, and when."""
+    """Return the decision in a few words, for the line of a call; "" if a policy allowed the call.
+
+    The part that is folded behind the line says who decided, and when.
+    """
     if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
     reason = "" if decision.allowed else first_line(decision.reason, 40)

@@ -1,9 +1,9 @@
-"""Draw a run as a picture: who spoke when (person, model, tools), and how long each call took.
+"""Draw a run as a timeline: what the person, the model and the tools did, and how long each step took.
 
-It is an SVG inside an `<img>`. A notebook that is not trusted loses an inline `<svg>`, but keeps an image with a data address
-(JupyterLab 4.6, Notebook 7, nbconvert; measured). An SVG inside an image can neither run nor load anything. A viewer that
-removes such images still has the `alt` text and the same picture in characters. The picture has one set of colours for light
-and dark pages, since an image does not know its page.
+The picture is an SVG inside an `<img>` element. If a notebook is not trusted, front-ends remove an inline `<svg>`. They keep
+an image whose address contains its data (measured with JupyterLab 4.6, Notebook 7 and nbconvert). An SVG inside an image can
+neither run scripts nor load anything. For viewers that remove the image, there are the `alt` text and the same timeline in
+characters. The same colours are used on light and dark pages, since an image does not know the colours of its page.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from ..html import block, esc, fold, in_a_line, pre, shorten
 from .blocks import Block, find_status
 
 MOST = 60
-"""The most rows of a picture. Of a longer run, the first and the last calls are shown."""
+"""The picture has at most this many rows. Of a longer run, the picture shows the first and the last rows."""
 _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
-"""Pixels: the whole width, a row's height, the names on the left, the seconds on the right."""
-# Each has a contrast of more than 3.5 with white and with the dark pages of JupyterLab and VS Code.
+"""In pixels: the picture's width, the height of a row, the space for names on the left, the space for seconds on the right."""
+# Each colour has a contrast of more than 3.5 to white, and to the dark page colours of JupyterLab and VS Code.
 _TEXT, _GRID = "#7b7b7b", "#8a8a8a"
 _COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d", "denied": "#a8761c"}
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-"""Characters that XML 1.0 does not allow, not even escaped. With one of them, no viewer would show the picture."""
+"""Characters that XML 1.0 forbids, even in escaped form. A viewer does not show a picture that contains one of them."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of the picture. Times in seconds since the run began."""
+    """One row of the picture. `start` and `end` are in seconds since the run began."""
 
     who: str
-    """you, model, tool, error, denied, stopped, or "" for the line that stands for rows left out."""
+    """One of "you", "model", "tool", "error", "denied" and "stopped"; it selects the row's colour and mark.
+
+    It is "" for a row that says how many rows are left out.
+    """
     label: str
     start: float = 0.0
     end: float = 0.0
@@ -53,14 +56,17 @@ _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "denied": "
 
 
 def timeline(result: Result) -> Block:
-    """The times of a run's model calls, approvals and tool calls: as a picture, and in characters."""
+    """Return the timeline of a run's model calls, approvals and tool calls.
+
+    The block has the picture, and the same in characters.
+    """
     rows, end = _rows(result)
     text = _in_characters(rows, end)
     return Block(block("tlj-time-line", picture(result) + fold("as text", pre(esc(text)))), text)
 
 
 def picture(result: Result) -> str:
-    """The picture alone, as an `<img>` element."""
+    """Return only the picture, as an `<img>` element."""
     rows, end = _rows(result)
     data = base64.b64encode(_svg(rows, end).encode()).decode()
     spoken = [f"{row.label} {row.took}".strip() for row in rows if row.who]
@@ -73,7 +79,7 @@ def picture(result: Result) -> str:
 
 
 def _rows(result: Result) -> tuple[list[_Row], float]:
-    """(the lines of the picture, the seconds that the picture covers)."""
+    """Return (the rows of the picture, the number of seconds that the picture covers)."""
     spans = _tell_spans(result.spans)
     rows = _tell_denials([_row(span, result.model) for span in spans], result)
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
@@ -85,7 +91,10 @@ def _rows(result: Result) -> tuple[list[_Row], float]:
 
 
 def _tell_denials(rows: list[_Row], result: Result) -> list[_Row]:
-    """Mark the rows of denied calls: a denial is no error. The rows of tool calls and the results have the same order."""
+    """Mark the rows of denied calls, so that these rows are not drawn as errors.
+
+    The rows of tool calls have the same order as the results in `result.tool_results`.
+    """
     calls = [number for number, span in enumerate(result.spans) if span.kind == "tool"]
     if len(calls) == len(result.tool_results):
         for number, call in zip(calls, result.tool_results, strict=True):
@@ -96,10 +105,11 @@ def _tell_denials(rows: list[_Row], result: Result) -> list[_Row]:
 
 def _row(span: Span, model: str) -> _Row:
     if span.kind == "approval":
-        decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody is there
+        decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody could be asked
         return _Row("you", f"{decision} {span.name}", span.start, span.end)
     if span.kind == "model":
-        # A script or a recording gets the name that a person knows, not the internal name that it has in this kernel.
+        # The row of a scripted or recorded model has the name that a person knows. The internal name is different in each
+        # kernel.
         name = model if span.name.startswith("toolloop/") and model else span.name
         return _Row("error" if span.is_error else "model", name, span.start, span.end)
     return _Row("error" if span.is_error else "tool", span.name, span.start, span.end)
@@ -162,7 +172,7 @@ def _in_characters(rows: Sequence[_Row], end: float) -> str:
 
 
 _BAR = 32
-"""Characters that stand for the whole time."""
+"""In the timeline in characters, the whole time of the run is this many characters wide."""
 
 
 def _bar(start: float, end: float) -> str:
@@ -172,7 +182,10 @@ def _bar(start: float, end: float) -> str:
 
 
 def _tell_spans(spans: Sequence[Span]) -> list[Span]:
-    """A run's spans for the record. Without times, they come one after the other and are equally long."""
+    """Return a run's spans for the timeline.
+
+    If transcripts have no times, the returned spans have equal lengths and do not overlap.
+    """
     if are_times_kept():
         return list(spans)
     return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]

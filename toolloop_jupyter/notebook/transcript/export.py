@@ -1,4 +1,4 @@
-"""Write a run to a file: Markdown or HTML for people, JSON with its events and totals for programs."""
+"""Write a run to a file: Markdown or HTML for people, or JSON with the run's events and totals for programs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ _PAGE = """<!doctype html>
 
 
 def write(result: Result, path: str) -> Path:
-    """Write `result` to the file `path`, whose ending names the form: .md, .html or .json. Raises Mistake for another ending, and
-    OSError.
+    """Write `result` to the file `path`. The ending of the path selects the format: .md, .html or .json.
+
+    Raises Mistake for another ending, and OSError if the file cannot be written.
     """
     target = Path(path)
     makers = {".md": to_markdown, ".html": _html, ".json": as_json}
@@ -47,7 +48,10 @@ def write(result: Result, path: str) -> Path:
 
 
 def to_markdown(result: Result, name: str | None = None) -> str:
-    """The run as Markdown that is harmless wherever it is rendered: every part is plain text in fenced code."""
+    """Return the run as Markdown.
+
+    Each part is plain text in a fenced code block, so the Markdown is harmless in every viewer.
+    """
     parts = [write_fence(make_head(result).text)]
     if result.prompt:
         parts.append("\n".join(f"> {line}" for line in write_fence(prose(result.prompt).strip()).split("\n")))
@@ -56,19 +60,23 @@ def to_markdown(result: Result, name: str | None = None) -> str:
 
 
 def write_fence(text: str) -> str:
-    """A text as fenced code. The fence is longer than every fence in the text."""
+    """Return `text` as a fenced code block. The fence is longer than every series of backticks in the text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"
 
 
 def _html(result: Result) -> str:
-    # The page has no scripts, so formulas are not typeset; and no front-end, so the reader's system chooses light or dark.
+    # The page has no scripts, so formulas are not typeset. The page has no Jupyter theme, so the reader's system selects
+    # light or dark colours.
     return _PAGE.format(body=as_source(make_bundle(render(result))["text/html"]), dark=DARK_PAGE)
 
 
 def as_json(result: Result) -> str:
-    """The run as JSON: its events and totals, without live objects. Hidden characters are JSON escapes."""
+    """Return the run as JSON text: its events, files and totals.
+
+    Objects that are no JSON data are written as their `repr`. Hidden characters are written as JSON escapes.
+    """
     facts = {
         f.name: getattr(result, f.name)
         for f in dataclasses.fields(result)
@@ -79,7 +87,7 @@ def as_json(result: Result) -> str:
     facts["files"] = [_event(change) for change in result.files]
     data = json.loads(
         json.dumps(facts, default=_plain)
-    )  # to JSON data first, so that an API key in a live object is found
+    )  # JSON data first, so that `hide_in` finds an API key in a live object
     return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 
@@ -96,7 +104,10 @@ def _event(event: Event | FileChange) -> dict[str, object]:
 
 
 def _output_json(output: object) -> object:
-    """Return `output` as JSON data: as pydantic writes it (also dates, enums, sets), other objects as their `repr`."""
+    """Return `output` as JSON data.
+
+    Pydantic converts models, dates, enums, sets and so on. Other objects become their `repr`.
+    """
     data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
     return repr(output) if isinstance(data, Raised) else data
 

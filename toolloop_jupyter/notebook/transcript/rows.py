@@ -1,7 +1,7 @@
-"""Draws many rows as one block: their progress while they run, and their record at the end.
+"""Draw a rows run as one block: the progress while rows run, and the finished rows at the end.
 
-A row is one line: its number, its input, its answer or error. The record of a thousand rows shows the first and the last few,
-and rows that failed. The value of the run has the whole transcripts (`rows[17]`).
+Each row is one line with its number, its input, and its answer or error. Of a thousand finished rows, the block shows the
+first and the last few, and some rows that failed. The value of the run has the whole transcripts (`rows[17]`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from .calls import short_arguments
 from .values import list_fields
 
 ENDS = 5
-"""The record shows so many rows at the beginning, and so many at the end."""
+"""The block of a finished rows run shows this many rows of the beginning and this many rows of the end."""
 MOST_FAILURES = 20
-"""The record shows at most so many of the failed rows between the first and the last rows."""
+"""The block of a finished rows run shows at most this many of the failed rows that are between the first and the last rows."""
 _ASKED = 60
-"""Characters of a row's input that are shown."""
+"""At most this many characters of a row's input are shown."""
 _CAME = 160
-"""Characters of a row's answer or error that are shown."""
+"""At most this many characters of a row's answer or error are shown."""
 
 
 class RowLike(Protocol):
-    """What the page reads of a `core.rows.Row`. This package may not import `core.rows`."""
+    """The attributes of a `core.rows.Row` that this module reads. This package may not import `core.rows`."""
 
     @property
     def number(self) -> int: ...
@@ -60,7 +60,7 @@ class RowLike(Protocol):
 
 
 class SpeedLike(Protocol):
-    """What the page reads of a `core.rows.RowsSpeed`."""
+    """The attributes of a `core.rows.RowsSpeed` that this module reads."""
 
     @property
     def rate(self) -> float: ...
@@ -69,7 +69,7 @@ class SpeedLike(Protocol):
 
 
 class ProgressLike(Protocol):
-    """What the page reads of a `core.rows.RowsProgress`."""
+    """The attributes of a `core.rows.RowsProgress` that this module reads."""
 
     @property
     def total(self) -> int | None: ...
@@ -100,7 +100,7 @@ class ProgressLike(Protocol):
 
 
 class RowsLike(Protocol):
-    """What the page reads of a `core.rows.Rows`."""
+    """The attributes of a `core.rows.Rows` that this module reads."""
 
     @property
     def ended(self) -> Mapping[int, RowLike]: ...
@@ -120,7 +120,10 @@ class RowsLike(Protocol):
 
 
 def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
-    """Draw the progress: counts, a bar, the rows that ended last. `state` ("waiting for you") stands before the counts."""
+    """Draw the progress: the counts, a bar, and the rows that ended last.
+
+    `state` ("waiting for you") is shown before the counts.
+    """
     facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
     css = "tlj-ask" if state else "tlj-ok"
     items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
@@ -133,19 +136,22 @@ def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
 
 
 def tell_running_rows(progress: ProgressLike, width: int = 0) -> str:
-    """Write the progress in one line for a terminal, of at most `width` characters (0: no limit)."""
+    """Return the progress as one line for a terminal. The line has at most `width` characters; 0 means no limit."""
     facts = [*_tell_counts(progress), *_tell_pace(progress), _tell_pause(progress)]
     text = in_a_line(" · ".join(filter(None, facts)))
     return shorten(text, width) if width else text
 
 
 def name_row(number: int, total: int | None) -> str:
-    """Write a row's name for a page: "row 17 of 1,000"."""
+    """Return a row's name for a page, such as "row 17 of 1,000"."""
     return f"row {number:,}" + ("" if total is None else f" of {total:,}")
 
 
 def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
-    """List how many rows have ended, failed and so on. `waiting`: the word for rows that have not begun."""
+    """Return the counts as texts: how many rows have ended, how many failed, and so on.
+
+    `waiting` is the word for rows that have not begun.
+    """
     ended, total = progress.done + progress.failed, progress.total
     counts = [
         (progress.failed, "failed"),
@@ -171,7 +177,10 @@ def _tell_pause(progress: ProgressLike) -> str:
 
 
 def _draw_bar(progress: ProgressLike) -> str:
-    """Draw a bar with the share of rows that are done and of rows that failed; "" if the number of rows is not known."""
+    """Draw a bar with two parts: the share of rows that are done, and the share of rows that failed.
+
+    Return "" if the number of rows is not known.
+    """
     if not progress.total:
         return ""
     parts = ((progress.done, "tlj-ok"), (progress.failed, "tlj-bad"))
@@ -184,13 +193,13 @@ def _draw_bar(progress: ProgressLike) -> str:
     return f'<div role="img" aria-label="{label}" style="{style}">{shares}</div>'
 
 
-# --- the record ---------------------------------------------------------------------------------------------
+# --- the finished rows ---------------------------------------------------------------------------------------------
 
 
 def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
-    """Draw the record of a run: the first and the last rows, rows that failed, and the counts. The style sheet is in it.
+    """Draw a finished rows run: the first and the last rows, rows that failed, and the counts.
 
-    `name`: the variable that has the rows, if any.
+    The HTML contains the style sheet. `name` is the notebook's variable that holds the rows; None if no variable holds them.
     """
     ended = list(rows.ended.values())
     first, last = ended[:ENDS], ended[max(ENDS, len(ended) - ENDS) :]
@@ -211,7 +220,10 @@ def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
 
 
 def _draw_end(rows: RowsLike, name: str | None) -> Block:
-    """Draw the last line: why the run ended, how many rows, cost, time, and where the rows are. All counts are folded below it."""
+    """Draw the last line: why the run ended, the number of rows, the cost, the time, and the expression for the rows.
+
+    A table with more counts is folded behind the line.
+    """
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
     facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
@@ -236,14 +248,17 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line in the place of rows that are not shown. `expression`: what a person types to see them."""
+    """A line of words between the rows, for example about rows that are not shown.
+
+    `expression` is the Python expression for these rows; "" if there is none.
+    """
 
     words: str
     expression: str = ""
 
 
 def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
-    """Make a line for rows that are not shown; [] if all are shown."""
+    """Return a list with one line about `count` rows that are not shown; [] if all rows are shown."""
     return [_Line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
 
 
@@ -251,7 +266,10 @@ def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
 
 
 def _draw_rows(lines: Iterable[RowLike | _Line]) -> Block:
-    """Draw rows, and the lines between them, as a table and as lines of text."""
+    """Draw rows, and lines of words between the rows.
+
+    The HTML is a table. The plain text has one line for each row of the table.
+    """
     made = [_draw_line(line) if isinstance(line, _Line) else _draw_row(line) for line in lines]
     rows = "".join(one.html for one in made)
     html = f'<div style="{WIDE}"><table style="{TABLE}">{rows}</table></div>' if rows else ""
@@ -281,14 +299,14 @@ def _draw_row(row: RowLike) -> Block:
 
 
 def _tell_input(row: RowLike) -> str:
-    """Write the beginning of the row's input in one line; "…" if an object in it has no text."""
+    """Return the beginning of the row's input in one line; "…" if an object in the input cannot be written as text."""
     first = dict(islice(row.input.items(), 20))
     text = attempt_call(short_arguments, first, _ASKED)
     return "…" if isinstance(text, Raised) else text
 
 
 def _tell_end(row: RowLike) -> str:
-    """Write in one line why the row failed, or the fields of its output, or its answer as text."""
+    """Return one line with the row's error, or with the fields of its output, or with its answer as text."""
     if row.error is not None or row.result is None:
         return _put_in_line(row.error or "")
     fields = attempt_call(list_fields, row.result.output)

@@ -2,8 +2,9 @@
 
     event --Steps.take--> steps that are new or changed --Page.draw--> Block --make_bundle--> an output of a cell
 
-The page of a running run, a run shown again, the exports and a terminal all use these functions, so they say the same.
-The live page also shows facts that only a running call has (prints so far, seconds), below the call's block.
+The live page of a run, a finished run that is shown again, the exports and the terminal all use these functions. So all
+of them show the same content. Below the block of a running call, the live page also shows the prints so far and the elapsed
+seconds.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from .diagram import picture
 from .values import answer_block, attachment_block
 
 FULL_STEPS = 100
-"""How many of a run's last tool calls are shown in full. Each earlier one is one line."""
+"""This many of a run's last tool calls are shown in full. Each earlier call is shown as one line."""
 MOST_FILES = 200
-"""Changed files of a run that are shown."""
+"""At most this many changed files of a run are shown."""
 OF_RUN = 20_000_000
-"""The most characters of HTML of a run's steps. A step for which there is no room is shown as one line."""
-TOO_LARGE = "more than the record of a run holds"
+"""The HTML of a run's steps has at most this many characters. A step that would exceed this limit is shown as one line."""
+TOO_LARGE = "too large to keep in the output of the run"
 
 
 # --- the steps ------------------------------------------------------------------------------------------------
@@ -59,12 +60,12 @@ TOO_LARGE = "more than the record of a run holds"
 
 @dataclass(eq=False)
 class TextStep:
-    """A text of the model, or a thought."""
+    """A text of the model: a part of its answer or, if `is_thought` is true, its reasoning."""
 
     is_thought: bool
     pieces: list[str] = field(default_factory=list)
     is_whole: bool = False
-    """Whether the text is complete."""
+    """True if the text is complete."""
     output: object = None
     """The validated `output=` instance, if it was read from this text."""
 
@@ -75,26 +76,30 @@ class TextStep:
 
 @dataclass(eq=False)
 class CallStep:
-    """A tool call, from the model's ask to its result."""
+    """A tool call, from the model's request to the result."""
 
     call: ToolCall
     index: int
-    """The number of the call in the run, from 0. A question of a running tool has the number of the tool's call."""
+    """The number of the call in the run, from 0. A question that a running tool asks has the number of this tool's call."""
     approval: Approval | None = None
     result: ToolResult | None = None
     is_over: bool = False
-    """True if there is a result, or if none will come."""
+    """True if the call has a result, or if no result will come."""
     is_brief: bool = False
-    """True if the call is shown as one line, because many calls have ended since."""
+    """True if the call is shown as one line, because many later calls have ended."""
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """The arguments in the request for approval, if there was one; else those that the model sent."""
+        """The arguments in the request for approval. Without a request, the arguments that the model sent."""
         return self.call.input if self.approval is None else self.approval.input
 
     @property
     def decision(self) -> Decision | None:
-        """The decision in the call's result, else the request's decision. They differ if an allowed call was refused later."""
+        """The decision in the call's result.
+
+        If the result has no decision, the decision on the request for approval. The two decisions differ if a call was
+        allowed and later refused.
+        """
         if self.result is not None and self.result.decision is not None:
             return self.result.decision
         return None if self.approval is None else self.approval.decision
@@ -111,41 +116,41 @@ class CallStep:
 
 @dataclass(frozen=True)
 class MoreFiles:
-    """Changed files beyond those that are shown."""
+    """A step for the changed files that are not shown. `count` is their number."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A line of words, such as about an event of LiteLLM's for which we have no class."""
+    """A message, for example about an event of LiteLLM for which this package has no class."""
 
     text: str
     kind: Literal["info", "warning", "error"] = "info"
 
 
 Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | MoreFiles | Retry | Notice | Done
-"""What a page shows: a text or a call, which later events change, or an event that is shown as it is."""
+"""A part of a run that a page shows. Later events change a TextStep or a CallStep. The other steps never change."""
 
 
 # --- from events to steps -------------------------------------------------------------------------------------
 
 
 class Steps:
-    """The steps of one run, in the order in which they began. `take` gets the run's events, one by one."""
+    """The steps of one run, in the order in which they began. Call `take` with each event of the run."""
 
     def __init__(self) -> None:
         self.all: list[Step] = []
         self._open: TextStep | None = None
-        """The text that is being written."""
+        """The text that the model is writing now, if any."""
         self._calls: dict[str, CallStep] = {}
-        """The calls by their ids. If an id comes again, it means the later call."""
+        """The calls by their ids. A later call replaces an earlier call that has the same id."""
         self._call_count = 0
         self._in_full: deque[CallStep] = deque()
         self._file_count = 0
 
     def take(self, event: Event | Compaction | Notice) -> Sequence[Step]:
-        """Take an event; returns the steps that it adds or changes."""
+        """Add an event to the steps. Returns the steps that are new or changed."""
         match event:
             case Text():
                 return self._write(event.delta, is_thought=False)
@@ -156,7 +161,7 @@ class Steps:
         return [*self.end_text(), *self._take_whole(event)]
 
     def end_text(self) -> Sequence[Step]:
-        """End the text that is being written, and return it. The next delta begins another text."""
+        """End the text that the model is writing, and return its step. The next delta begins a new text."""
         ended, self._open = self._open, None
         if ended is None:
             return ()
@@ -164,7 +169,7 @@ class Steps:
         return (ended,)
 
     def end_calls(self) -> Sequence[Step]:
-        """End the calls that have no result, since none will come."""
+        """End the calls that have no result, since no result will come. Returns the steps of these calls."""
         left = self.open_calls
         for step in left:
             step.is_over = True
@@ -189,14 +194,18 @@ class Steps:
         return [*changed, self._open]
 
     def _try_again(self, retry: Retry) -> Sequence[Step]:
-        """Take a retry. The next try continues the text, unless `discard` is taken back or a new answer is asked for."""
+        """Add a retry to the steps.
+
+        Usually the next answer continues the open text. A new text begins if `discard` was removed, if the model is asked for
+        another answer, or if the open text is reasoning.
+        """
         changed: Sequence[Step] = ()
         if retry.discard or retry.of_answer or (self._open is not None and self._open.is_thought):
             changed = self.end_text()
         return [*changed, *self._take_back(retry.discard), *self._add(retry)]
 
     def _take_back(self, discard: str) -> list[Step]:
-        """Remove `discard` from the end of the last texts; returns the steps that have changed."""
+        """Remove the text `discard` from the end of the last texts. Returns the steps that have changed."""
         changed: list[Step] = []
         for step in reversed(self.all):
             if not discard or isinstance(step, CallStep):
@@ -236,7 +245,11 @@ class Steps:
         return ()
 
     def _begin_call(self, call: ToolCall, *, within: bool = False) -> CallStep:
-        """Add the step of a call. With `within`, it is a question of a running tool, whose call's id its own id begins with."""
+        """Add the step of a call.
+
+        If `within` is true, the call is a question that a running tool asks. The id of the question begins with the id of the
+        tool's call.
+        """
         outer = self._calls.get(call.id.rpartition(".")[0]) if within else None
         step = self._calls[call.id] = CallStep(call, self._call_count if outer is None else outer.index)
         self._call_count += not within
@@ -271,7 +284,10 @@ class Steps:
         return changed
 
     def _answer(self, result: Result) -> TextStep:
-        """Turn the last text into the output that was read from it. If the output came as a tool call, add a step."""
+        """Turn the last text into the output that was read from this text.
+
+        If the output came as a tool call, add a step for the output.
+        """
         step = TextStep(is_thought=False, is_whole=True)
         for earlier in reversed(self.all):
             if isinstance(earlier, CallStep):
@@ -289,18 +305,24 @@ class Steps:
 
 
 class Page:
-    """Draws the steps of one run as blocks, within the bounds of the run's record."""
+    """Draws the steps of one run as blocks.
+
+    Calls, files and pictures have together at most `OF_RUN` characters of HTML. If a step does not fit into this limit, the
+    step is drawn as one line.
+    """
 
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
-        """`name` is the notebook's variable that holds the Result. `hint` is put after each expression for a part of
-        the Result. If it is None, no variable can hold the Result, and no expression is shown.
+        """`name` is the notebook's variable that holds the Result.
+
+        For a part of the Result that is not shown, the page shows the Python expression for this part, followed by `hint`. If
+        `hint` is None, no variable can hold the Result, and no expression is shown.
         """
         self._name, self._hint = name, hint
         self._sizes: dict[CallStep, int] = {}
         self._used = 0
 
     def draw(self, step: Step) -> Block | None:
-        """The block of a step; None if there is nothing to show."""
+        """Return the block of a step; None if the step has nothing to show."""
         match step:
             case CallStep():
                 return self.draw_call(step)
@@ -322,12 +344,14 @@ class Page:
                 return foot(step.result, self._name, picture=picture(step.result))
 
     def _of(self, part: str) -> str:
-        """A colon and the expression for a part of the Result; "" if nothing holds the Result."""
+        """Return a colon and the expression for a part of the Result; "" if no variable can hold the Result."""
         return "" if self._hint is None else f": {self._name or 'result'}.{part}{self._hint}"
 
     def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
-        """The block of a call. `outputs` are its prints and displays: ("stdout", text), ("display", MIME bundle). If they are
-        None, the prints in its result are shown.
+        """Return the block of a call.
+
+        `outputs` are the tool's prints and displays: ("stdout", text) or ("display", MIME bundle). If `outputs` is None, the
+        block shows the prints in the call's result.
         """
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
@@ -359,9 +383,10 @@ class Page:
         return file_block(dataclasses.replace(change, diff=""), note)
 
     def _take_room(self, block: Block, call: CallStep | None = None) -> bool:
-        """Add a block's length to the length of the run. Returns False, and adds nothing, if the sum would be above OF_RUN.
+        """Add the length of a block to the length of the run's blocks.
 
-        With `call`, the length counts instead of that of the call's earlier block.
+        If the sum would exceed `OF_RUN`, return False and add nothing. If `call` is given, the block replaces the earlier
+        block of this call. Then only the length of the new block counts.
         """
         size = len(block.html)
         used = self._used + size - (self._sizes.get(call, 0) if call else 0)
@@ -383,19 +408,23 @@ def _draw_text(step: TextStep) -> Block | None:
 
 
 def together(blocks: Iterable[Block]) -> Block:
-    """Join several blocks into one, for a front-end that shows a limited number of outputs (JupyterLab: 50)."""
+    """Join several blocks into one block.
+
+    This is for front-ends that show only a limited number of outputs, such as JupyterLab (50).
+    """
     blocks = list(blocks)
     html = "".join(block.html for block in blocks)
     return Block(html, "\n".join(block.text for block in blocks if block.text))
 
 
 def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
-    """The MIME bundle of one block or several, without API keys. Every block that a run shows goes through here.
+    """Return the MIME bundle of one or several blocks, without API keys. Every block that a run shows goes through this
+    function.
 
-    It has only "text/html" and "text/plain", which no front-end runs. The HTML is one line: `nbconvert --to markdown` copies it
-    into a Markdown file, where a blank line would end the HTML block. The text after that would be Markdown again, so a tool's
-    result could load a picture or draw a heading. A line break that counts (in `<pre>`) is written as a character reference,
-    which a browser reads as a line break.
+    The bundle has only "text/html" and "text/plain", which no front-end executes. The HTML is one line, because `nbconvert
+    --to markdown` copies it into a Markdown file. In this file, a blank line would end the HTML, and the text after the blank
+    line would be read as Markdown. A tool's result could then load a picture or draw a heading. Line breaks are written as
+    character references. A browser reads these as line breaks, for example inside `<pre>`.
     """
     one = blocks if isinstance(blocks, Block) else together(blocks)
     html = hide(one.html).replace("\r", "&#13;").replace("\n", "&#10;")
@@ -406,19 +435,19 @@ def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
 
 
 def render(result: Result, name: str | None = None) -> list[Block]:
-    """The blocks of a finished run, from its Result. `name` is the notebook's variable that holds `result`."""
+    """Return the blocks of a finished run. `name` is the notebook's variable that holds `result`."""
     return [without_style(make_head(result, result.prompt)), *draw_steps(result, name)]
 
 
 def make_head(result: Result, prompt: str = "") -> Block:
-    """The line above a finished run, made from its Result."""
+    """Return the line above a finished run. All facts in the line come from the Result."""
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
     return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)
 
 
 def draw_steps(result: Result, name: str | None = None) -> list[Block]:
-    """The blocks of a run without its head."""
+    """Return the blocks of a run, except the line above the run."""
     steps, page = Steps(), Page(name)
     for event in (*result.events, Done(result)):
         steps.take(event)

@@ -1,8 +1,9 @@
 """Show a tool's value as richly as the notebook can, and as harmlessly as the rest of the transcript.
 
-A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a MIME bundle. The best form in it is
-shown: a picture as data, else HTML through nh3's allowlist, else text. Scripts, styles, remote pictures and MIME types that
-only one front-end knows are never shown, since a tool may have fetched hostile data.
+A value's own display code (`_repr_html_`, a registered formatter, matplotlib) makes a MIME bundle. The best form in the
+bundle is shown: a picture as embedded data, else HTML that is reduced to nh3's allowlist, else text. Scripts, styles, remote
+pictures, and MIME types that only one front-end knows are never shown. The reason is that a tool may have fetched hostile
+data.
 """
 
 from __future__ import annotations
@@ -52,30 +53,34 @@ from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, 
 
 MOST_HTML = 200_000
 _SHORT = 40
-"""A result with at most so many characters is shown on the call's line, in the place of its size."""
+"""A result with at most this many characters is shown on the call's line. For a longer result, the line shows the size."""
 MOST_PARTS = 10
-"""Tables and pictures of one list or dict that are shown."""
+"""At most this many tables and pictures of one list or dict are shown."""
 MOST_OF_PARTS = 3_500_000
-"""The most characters of HTML of all these parts. The first part is always shown."""
+"""The HTML of the shown items of one list or dict has at most this many characters. But the first item is always shown."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A value as a person sees it. `size` is its size in words ("14 lines"); `visual` is True if it is more than plain text."""
+    """A value as a person sees it.
+
+    `size` is the value's size in words, such as "14 lines". `visual` is True if the value is shown as more than plain text.
+    """
 
     html: str
     text: str
     size: str = ""
     visual: bool = False
     lines_left_out: int = 0
-    """How many lines the last line of `text` says are left out; 0 if none are."""
+    """The number of omitted lines, which the last line of `text` states; 0 if no line is omitted."""
 
 
 def show_value(value: object, model_text: str = "", expression: str = "") -> Shown:
     """Show the value that a tool returned.
 
-    `model_text` is the text that the model got. It is shown if the value has nothing better, or if its display code fails.
-    `expression` is what a person types for the whole value; it is named if a part is left out.
+    `model_text` is the text that the model got. This text is shown if the value has no better form, or if its display code
+    fails. `expression` is the Python expression for the whole value. The expression is shown if a part of the value is left
+    out.
     """
     shown = attempt_call(_show_value, value, model_text, expression)
     return show_text(model_text, expression) if isinstance(shown, Raised) else shown
@@ -98,7 +103,10 @@ def _show_value(value: object, model_text: str, expression: str) -> Shown:
 
 
 def _items_of(array: object) -> list[object] | None:
-    """The items of a NumPy array of objects, such as `plt.subplots` returns; None for any other value."""
+    """Return the items of a NumPy array of Python objects, such as the array that `plt.subplots` returns.
+
+    Return None for other values.
+    """
     module = sys.modules.get("numpy")
     if module is None or not isinstance(array, module.ndarray) or not array.dtype.hasobject:
         return None
@@ -106,7 +114,7 @@ def _items_of(array: object) -> list[object] | None:
 
 
 def show_text(text: str, expression: str = "", language: str = "") -> Shown:
-    """Show a text. It is shortened if it is too long for a saved notebook."""
+    """Show a text. A text that is too long for a saved notebook is shortened."""
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
@@ -120,12 +128,12 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
 
 
 def as_text(text: str) -> str:
-    """Printed or returned text for a terminal: without its colours, and with its hidden characters made visible."""
+    """Return a printed or returned text for a terminal. Colour codes are removed. Hidden characters are made visible."""
     return visible(remove_ansi(text))
 
 
 def write_json(value: object, indent: int | None = None) -> str | None:
-    """A value as JSON text, with `str` for parts that JSON does not have; None if that fails."""
+    """Return a value as JSON text; None if that fails. Parts that JSON does not have are written with `str`."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, indent=indent)
     except (TypeError, ValueError, RecursionError):
@@ -145,7 +153,7 @@ def _show_plain_data(
 
 
 def _find_short(value: dict[object, object] | list[object] | tuple[object, ...]) -> str:
-    """The value itself as JSON, if it is so short that it can stand in the place of its size; else ""."""
+    """Return the value as JSON if the JSON is short enough to be shown instead of the value's size; else ""."""
     text = write_json(value) if 0 < len(value) <= _SHORT else None
     return text if text is not None and len(text) <= _SHORT else ""
 
@@ -157,7 +165,10 @@ def _count(value: object, count: int) -> str:
 def _show_several(
     value: dict[object, object] | list[object] | tuple[object, ...], expression: str
 ) -> Shown | None:
-    """Show a list or dict that contains tables or pictures, item by item; None if it contains none."""
+    """Show a list or dict item by item.
+
+    Return None if it contains no table and no picture, or more than `_MOST_ITEMS` items.
+    """
     pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
     if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
@@ -185,7 +196,7 @@ def _show_several(
 
 
 def _is_rich(value: object) -> bool:
-    """Return whether a notebook can show `value` as more than text. The value's display code is not run for this."""
+    """Return whether a notebook can show `value` as more than text. This test does not run the value's display code."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
     if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
@@ -215,7 +226,10 @@ _WANTED = (
 
 
 def find_bundle(value: object) -> Mapping[str, object]:
-    """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
+    """Return the MIME bundle of an object; {} if there is none.
+
+    The object's own display methods and the notebook's registered formatters make the bundle.
+    """
     value = find_figure(value) or value  # axes are shown as their figure
     if isinstance(value, (bytes, bytearray)):
         return {f"image/{detect_format(bytes(value))}": bytes(value)} if is_drawable(value) else {}
@@ -241,16 +255,19 @@ def _fresh_formatters() -> object:
 
 
 class _Formatter(Protocol):
-    """The parts of an IPython formatter that are used here."""
+    """The attributes of an IPython formatter that this module uses."""
 
     print_method: str
 
     def lookup(self, value: object) -> Callable[[object], object]:
-        """The function for a value's class; raises KeyError."""
+        """Return the formatter's function for the class of `value`. Raises KeyError if there is none."""
 
 
 def _formatters() -> dict[str, _Formatter]:
-    """The notebook's formatters (pandas, matplotlib and users register theirs there), or IPython's own ones."""
+    """Return the notebook's formatters, by MIME type.
+
+    Pandas, matplotlib and users register formatters there. Without a notebook, return IPython's default formatters.
+    """
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
@@ -260,7 +277,7 @@ def _formatters() -> dict[str, _Formatter]:
 
 
 def _formatted(formatter: _Formatter, value: object) -> object:
-    # Not `formatter(value)`: IPython prints a traceback into the cell when an object's method fails.
+    # `formatter(value)` is not called, since IPython prints a traceback into the cell when an object's method fails.
     try:
         function = formatter.lookup(value)
     except KeyError:
@@ -269,7 +286,10 @@ def _formatted(formatter: _Formatter, value: object) -> object:
 
 
 def _result_of(function: object) -> object:
-    """Call display code that is not ours. Returns None if it raises anything, or if `function` is no function."""
+    """Call display code that is not ours, and return its result.
+
+    Return None if it raises an exception, or if `function` cannot be called.
+    """
     if not callable(function):
         return None
     outcome = attempt_call(function)
@@ -289,7 +309,10 @@ def _figure_png(value: object) -> bytes | None:
 
 
 def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
-    """Show the best form of a MIME bundle (of a display, or of an object); an empty Shown if it has no such form."""
+    """Show the best form of a MIME bundle.
+
+    The bundle comes from a display or from an object. Return an empty Shown if the bundle has no form that can be shown.
+    """
     words = str(bundle.get("text/plain", ""))
     for kind in _PICTURES:
         if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
@@ -313,7 +336,10 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
 
 
 def _picture(kind: str, data: object, words: str) -> Shown | None:
-    """Show a picture as a data address; None if it is not valid. Inside `<img>`, an SVG cannot run scripts or load anything."""
+    """Show a picture as an `<img>` that contains the data.
+
+    Return None if the data is not valid. Inside `<img>`, an SVG cannot run scripts or load anything.
+    """
     if kind == "image/svg+xml":
         encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
     elif isinstance(data, (bytes, bytearray)):
@@ -344,9 +370,10 @@ _MOST_COLUMNS = 6
 
 
 def answer_block(text: str, output: object = None) -> Block:
-    """The answer of a run: `output` (the validated instance) as a table or, without an output, the text.
+    """Return the block of a run's answer.
 
-    With an output, the model's raw text is folded below the table.
+    If there is an `output` (the validated instance), the block shows the output as a table. The model's raw text is folded
+    below the table. If there is no output, the block shows the text.
     """
     if output is None:
         return text_block(text)
@@ -360,7 +387,10 @@ def answer_block(text: str, output: object = None) -> Block:
 
 @dataclass(frozen=True)
 class _Told:
-    """A value of an output: as HTML, as lines in the style of YAML, and its named parts, if any."""
+    """A value of an output, as HTML and as lines in the style of YAML.
+
+    If the value has fields, `parts` has these fields by name.
+    """
 
     html: str
     lines: list[str]
@@ -368,14 +398,17 @@ class _Told:
     is_nested: bool = False
 
     def below(self, name: str) -> list[str]:
-        """The lines under the label `name`; a single line stands after the label."""
+        """Return the lines below the label `name`. A single line is put on the same line as the label."""
         if len(self.lines) == 1 and not self.is_nested:
             return [f"{name}: {self.lines[0]}"]
         return [f"{name}:", *("  " + line for line in self.lines)]
 
 
 def _tell(value: object, depth: int = 0) -> _Told:
-    """One value: a table for fields, a table or list for a sequence, text for any other value."""
+    """Draw a value of an output.
+
+    A value with fields becomes a table. A sequence becomes a table or a list. Other values become text.
+    """
     fields = list_fields(value)
     items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
     if fields is None and items is None:
@@ -423,7 +456,7 @@ def _row(tag: str, cells: Iterable[str], more: str = "") -> str:
 
 
 def _tell_scalar(value: object) -> _Told:
-    """A single value as text: an enum by its value, True and False as in JSON, any other by `str`."""
+    """Draw a single value as text. An enum is shown by its value, True and False as in JSON, and other values with `str`."""
     if value is None:
         return _Told(dim("—", "span"), ["—"])
     value = value.value if isinstance(value, enum.Enum) else value
@@ -436,7 +469,7 @@ def _tell_scalar(value: object) -> _Told:
 
 
 def list_fields(value: object) -> Mapping[str, object] | None:
-    """The fields of a model, dataclass or mapping by name, or None for anything else."""
+    """Return the fields of a pydantic model, a dataclass or a mapping by name. Return None for other values."""
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
     names = getattr(type(value), "model_fields", None)  # pydantic's
@@ -452,8 +485,10 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """The block of a picture or file of the prompt or of the answer. A picture is shown from its data; a picture of the prompt
-    has its name above it. A file, and a picture that cannot be shown, is one line.
+    """Return the block of a picture or a file that is part of the prompt or of the answer.
+
+    A picture is drawn from the data in its address. A picture of the prompt has its name above it. A file is shown as one
+    line with its name. A picture that cannot be drawn is also shown as one line.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
@@ -465,7 +500,7 @@ def attachment_block(attachment: Attachment) -> Block:
 
 
 def get_picture_bytes(bundle: Mapping[str, object]) -> bytes:
-    """The bytes of a MIME bundle's picture, b"" if the bundle has none."""
+    """Return the bytes of the PNG or JPEG picture in a MIME bundle; b"" if the bundle has none."""
     for kind in ("image/png", "image/jpeg"):
         data = bundle.get(kind)
         if isinstance(data, str):

@@ -1,4 +1,4 @@
-"""The approval card: a request with every argument in full, and the buttons that decide on it."""
+"""The approval card. It shows a request with all its arguments, and the buttons that decide on the request."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from .edit_form import EditForm
 
 
 class Question:
-    """The part of a card above its buttons: the request, with its arguments."""
+    """The part of a card above the buttons. It shows the request and its arguments."""
 
     def __init__(self, approval: Approval, position: str) -> None:
         self._approval, self._position, self._is_whole = approval, position, False
         self.widget = ipywidgets.HTML()
         size = left_out(approval)
         self.is_cut = size > 0
-        """Whether the middle of an argument is left out at first."""
+        """True if the card at first leaves out the middle of an argument."""
         self.show_all = button(f"Show all {size:,} characters", "Show the arguments to their last character")
-        """The button for the middle."""
+        """The button that shows the middle of such an argument, too."""
 
     def draw(self, *, is_edited: bool) -> None:
-        """Draw the request. While the arguments are edited, it leaves them to the form."""
+        """Draw the request. If `is_edited` is true, draw no arguments, since the edit form shows the arguments."""
         asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
         self.widget.value = STYLE + CARD_STYLE + asked
 
     def complete(self) -> None:
-        """From the next `draw` on, leave nothing out."""
+        """Leave no text out in later calls of `draw`."""
         self._is_whole = True
         self.show_all.layout.display = "none"
 
@@ -62,9 +62,10 @@ class Question:
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` is the place of the call in its run ("call 4 of this run"). If the approval may cover more calls, the card has a
-    choice for that; `reach` has the words for each scope. `comms` are the card's comms in the kernel; without them, every click
-    counts as a person's. Call `came_up()` when the card is on the page: Approve may then be disabled for a moment (`Hold`).
+    `position` says which call of the run this is ("call 4 of this run"). If the approval may cover more calls, the card has a
+    choice for this, and `reach` has the words for each scope. `comms` says whether a click comes from a person or from code.
+    If `comms` is None, every click counts as a person's click. Call `came_up()` when the card is on the page. After this,
+    Approve may be disabled for a moment (see `Hold`).
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class ApprovalCard(_Panel):
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
         self._keep_order(self.widget, *beside)
-        # Connected last, when the card is complete: a tool's code may press a button as soon as it is connected.
+        # The buttons are connected last, when the card is complete. A tool's code may press a button as soon as the button is
+        # connected.
         self._approve.on_click(self._on_approve)
         self._edit.on_click(self._on_edit)
         deny.on_click(self._on_deny)
@@ -125,12 +127,18 @@ class ApprovalCard(_Panel):
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
-        """Called when the card is on the page. Disables Approve for a moment if a click came just before: it may be a double click."""
+        """Register that the card is on the page.
+
+        If a click came just before, Approve is disabled for a moment, since the second click of a double click may follow.
+        """
         if self._hold is not None:
             self._hold.came_up()
 
     def finish(self) -> None:
-        """Remove the card. Its buttons do nothing any more, and all its comms are closed. Safe to call twice."""
+        """Remove the card and close all its comms.
+
+        After this, the card's buttons do nothing. A second call of this method does nothing.
+        """
         self._disable()
         super().finish()
 
@@ -146,7 +154,8 @@ class ApprovalCard(_Panel):
         if self._hold is not None and self._hold.on:
             return
         by = self._by(pressed)
-        # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
+        # The buttons are disabled first. The run may be on another thread, and it closes the card as soon as there is a
+        # decision.
         self._disable()
         if self._finished or self._approval.answered:
             return
@@ -166,7 +175,10 @@ class ApprovalCard(_Panel):
             self._approval.deny(self._reason.value.strip(), by=by)
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
-        """Return who pressed a button: a person, or code (`button.click()` in a thread that a tool has left behind)."""
+        """Return who pressed a button: "click" for a person, "code" for code.
+
+        For example, a thread that a tool has left behind may call `button.click()`.
+        """
         return "click" if self._comms is None or self._comms.is_click(button.comm) else "code"
 
     def _keep_order(self, *widgets: ipywidgets.Widget) -> None:
@@ -199,7 +211,7 @@ class ApprovalCard(_Panel):
 
 
 def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[tuple[str, Scope]]:
-    """Return the choices of "Approve covers": (label, scope)."""
+    """Return the choices of "Approve covers" as pairs (label, scope)."""
     wider = [
         (f"all calls of {tool} in {of}", scope) for scope, of in reach.items() if scope in approval.scopes
     ]
@@ -209,21 +221,24 @@ def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[t
 # --- the card's HTML: the question, every argument in full, what the tool does, why somebody is asked ---
 
 _FOLD = 400
-"""An argument with more characters is folded behind its beginning. A person can unfold it."""
+"""If an argument has more characters than this, it is folded: only its beginning is visible until a person unfolds the
+argument.
+"""
 MOST = 200_000
-"""Of an argument with more characters, the card at first shows only the beginning and the end."""
+"""If an argument has more characters than this, the card at first shows only its beginning and its end."""
 
 
 def question_html(
     approval: Approval, position: str = "", *, whole: bool = False, is_edited: bool = False
 ) -> str:
-    """Return the card's HTML without its buttons, and without the arguments if the form below has them (`is_edited`).
+    """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out.
 
-    The arguments are complete, except for the middle of a text that is too long for a page (MOST). With `whole`, the middle is
-    shown, too.
+    If an argument has more than `MOST` characters, only its beginning and its end are shown. All other arguments are shown in
+    full. If `whole` is true, every argument is shown in full.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
-    # A screen reader reads an alert aloud wherever the focus is. With "polite", it first ends what it is reading.
+    # A screen reader reads an alert aloud wherever the focus is. With "polite", the screen reader first finishes what it is
+    # reading.
     question = (
         inline(approval.question)
         if approval.question
@@ -256,7 +271,9 @@ def _what_it_does(approval: Approval) -> str:
 
 
 def left_out(approval: Approval) -> int:
-    """Return the number of characters of the longest argument if `question_html` leaves out the argument's middle; else 0."""
+    """Return the number of characters of the longest argument if the card at first leaves out the middle of this argument;
+    else 0.
+    """
     longest = max((len(_as_text(value)) for value in approval.input.values()), default=0)
     return longest if longest > MOST else 0
 
@@ -266,7 +283,11 @@ def _as_text(value: object) -> str:
 
 
 def full_value(value: object, *, whole: bool = False) -> str:
-    """Return an argument as HTML: a text with its blanks, control and hidden characters made visible; other values as JSON."""
+    """Return an argument as HTML.
+
+    A long text is shown as text, any other value as JSON. Control characters, hidden characters and blanks that one could
+    miss are made visible.
+    """
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
@@ -278,7 +299,10 @@ def full_value(value: object, *, whole: bool = False) -> str:
 
 
 def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
-    """Return a text with its size as HTML. A long text is folded behind its `beginning`. `shown` makes all characters visible."""
+    """Return `text` and its `size` as HTML.
+
+    A long text is folded behind its `beginning`. `shown` is a function that makes hidden characters visible.
+    """
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))
@@ -302,5 +326,5 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def error_html(message: str) -> str:
-    """Return the HTML of an error in edited arguments. A screen reader reads it aloud at once."""
+    """Return the HTML of an error message about edited arguments. A screen reader reads the message aloud at once."""
     return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'

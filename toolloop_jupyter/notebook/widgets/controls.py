@@ -1,8 +1,8 @@
-"""The toolbar, the bar with a Stop button, the step card, and the parts that all panels share (`button` makes every button).
+"""The toolbar, the bar with a Stop button, the step card, and the parts that all panels share. `button` makes every button.
 
-Panels consist of plain buttons, fields and escaped HTML. They work on ipywidgets 7.7.1 and 8. When they are done, they close
-every comm that they have opened (a widget's layout and style have comms of their own). A card only passes a click on to its
-`Approval`, which takes the first decision. So a late or second click does nothing.
+Panels consist of plain buttons, fields and escaped HTML. They work with ipywidgets 7.7.1 and 8. A panel that is finished
+closes every comm that it has opened. The layout and the style of a widget have comms, too. A card only passes each click on
+to its `Approval`. The `Approval` accepts only the first decision, so a late click or a second click does nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from .focus import FOCUS
 
 
 class Comms(Protocol):
-    """What a card needs from the kernel: to keep the messages of its widgets in order, and to know which of them are clicks."""
+    """What a card needs from the kernel.
+
+    `keep_order` keeps the messages of a widget in order. `is_click` says whether the message that the kernel handles now is a
+    person's click on the widget.
+    """
 
     def keep_order(self, comm: object) -> None: ...
 
@@ -30,23 +34,26 @@ class Comms(Protocol):
 
 
 class _Panel:
-    """Widgets that are shown together and closed together."""
+    """A group of widgets. They are shown together and closed together."""
 
     def __init__(
         self, widget: ipywidgets.Widget, *beside: ipywidgets.Widget, hold: Hold | None = None
     ) -> None:
-        """`beside` are widgets that are not on the page; `hold` is the panel's Hold, if it has one."""
+        """`beside` are further widgets of the panel that are not on the page. `hold` is the panel's Hold, if there is one."""
         self.widget = widget
         self._beside, self._hold = beside, hold
         self._finished = False
 
     def make_reference(self) -> dict[str, object]:
-        """Return the part of a MIME bundle in whose place a front-end shows the widget."""
+        """Return an entry for a MIME bundle. A front-end shows the widget instead of the other entries."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
     def finish(self) -> None:
-        """Remove the panel from the page. Its buttons do nothing any more, and all its comms are closed. Safe to call twice."""
+        """Remove the panel from the page and close all its comms.
+
+        After this, its buttons do nothing. A second call does nothing.
+        """
         if self._finished:
             return
         self._finished = True
@@ -57,7 +64,7 @@ class _Panel:
 
 
 def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
-    """Yield a widget's children, the widget, and its layout and style: each has a comm of its own."""
+    """Yield a widget's children, the widget itself, its layout and its style. Each of these has its own comm."""
     for child in getattr(widget, "children", ()):
         yield from parts_of(child)
     for part in (widget, getattr(widget, "layout", None), getattr(widget, "style", None)):
@@ -66,7 +73,7 @@ def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
 
 
 def close(widget: ipywidgets.Widget) -> None:
-    """Close a widget with all its parts."""
+    """Close a widget, its children, its layout and its style."""
     for part in parts_of(widget):
         part.close()
 
@@ -74,7 +81,7 @@ def close(widget: ipywidgets.Widget) -> None:
 def button(
     label: str, tooltip: str, css: str = "", clicked: Callable[[object], object] | None = None
 ) -> ipywidgets.Button:
-    """Make a button. `clicked` is called on a click."""
+    """Make a button. A click on the button calls `clicked`."""
     made = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
     made.add_class("tlj-btn")
     if css:
@@ -85,7 +92,7 @@ def button(
 
 
 def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget]) -> ipywidgets.Widget:
-    """Return a card that has these parts, and below them a row of buttons."""
+    """Return a card with these parts. A row of buttons is below the parts."""
     row = ipywidgets.Box(list(buttons))
     row.add_class("tlj-row")
     card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
@@ -94,17 +101,17 @@ def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget
 
 
 def _hidden(inner: str) -> ipywidgets.Widget:
-    """Return an invisible widget with HTML that the page needs."""
+    """Return an invisible widget. `inner` is HTML that the page needs, such as styles."""
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
 class StopBar(_Panel):
-    """A line that says what the run does, and beside it the Stop button."""
+    """A line that says what the run does. The Stop button is beside the line."""
 
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
-        # The bar is the first output of its run, so it has the styles. They are in another widget than the status, which is
-        # sent often.
+        # The bar is the first output of its run, so it contains the styles. The status is sent often. So the styles are not
+        # in the status, but in another widget.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", tooltip, "", self._clicked)
@@ -113,7 +120,10 @@ class StopBar(_Panel):
         super().__init__(bar)
 
     def show(self, html: str) -> None:
-        """Show `html`, which must be inert, beside the button. Sends one small message, and none if nothing has changed."""
+        """Show `html` beside the button.
+
+        `html` must be inert. If it has changed, one small message is sent; if not, no message is sent.
+        """
         if not self._finished and self._status.value != html:
             self._status.value = html
 
@@ -126,14 +136,14 @@ class StopBar(_Panel):
 
 
 class Toolbar(StopBar):
-    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+    """Shows the state, elapsed time, model calls, tokens and cost of a run. It also has the Stop button."""
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         super().__init__(on_stop)
         self.update("starting", Usage(), 0.0, 0.0)
 
     def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
-        """Show the state and the figures of the run. `elapsed` is in seconds."""
+        """Show the state, the usage and the cost of the run. `elapsed` is in seconds."""
         css = "tlj-ask" if "waiting" in state else "tlj-ok"
         facts = [duration(elapsed, whole=True)]
         if usage.calls:
@@ -147,9 +157,9 @@ class Toolbar(StopBar):
 
 
 class StepCard(_Panel):
-    """Shown while a run waits before its next step. "Next" lets the run do one step, "Run to end" all steps.
+    """The card of step mode, shown while a run waits before its next step.
 
-    Stop is on the toolbar.
+    "Next" lets the run do one step. "Run to end" lets the run do all further steps. The Stop button is on the toolbar.
     """
 
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
@@ -184,7 +194,7 @@ class StepCard(_Panel):
 
 
 class ClickTest(_Panel):
-    """A button by which `%toolloop doctor` finds out whether clicks come back."""
+    """A button for `%toolloop doctor`, which tests whether clicks reach the kernel."""
 
     def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
         label = ipywidgets.HTML(
@@ -196,24 +206,30 @@ class ClickTest(_Panel):
 
 # --- the second click of a double click must not decide on a card that has just appeared under the pointer ---
 #
-# The next card may appear within 50 ms of a click, at the same place. So after a person's click on one card, the others are
-# held for `PAUSE` seconds: their allowing buttons are disabled. This is done to cards that are open already (they move up),
-# and to cards that appear within `SOON` seconds of the click. Denying always works at once. Without a click before it, a card
-# is never held.
+# A new card may appear within 50 ms of a click, at the place of the old card. So a second click could hit the new card. To
+# prevent this, a person's click on one card holds the others: their buttons that allow something are disabled for `PAUSE`
+# seconds. Cards are held if they are open already, since they move up. Cards are also held if they appear within `SOON`
+# seconds of the click. Deny always works at once. A card is never held without a click before it.
 
 SOON = 1.0
-"""Seconds after a click within which a new card is held."""
+"""A card that appears within this many seconds after a click is held."""
 PAUSE = 0.7
-"""Seconds for which a card is held: longer than the time between the two clicks of a double click (0.5 s on most systems)."""
+"""A card is held for this many seconds.
+
+This is longer than the time between the clicks of a double click (0.5 s on most systems).
+"""
 
 
 class Hold:
-    """Holds one card for a moment: its buttons that allow something are disabled. `show(held)` disables or enables them."""
+    """Holds one card for a moment: the card's buttons that allow something are disabled.
+
+    The function `show` is called with True to disable these buttons, and with False to enable them.
+    """
 
     _shown: ClassVar[dict[Hold, None]] = {}
-    """The cards that are on the page."""
+    """The cards that are on the page now."""
     _clicked: ClassVar[float] = float("-inf")
-    """The time of a person's last deciding click on any card of this kernel (monotonic clock)."""
+    """The time at which a person last clicked a deciding button on any card of this kernel (monotonic clock)."""
 
     def __init__(self, show: Callable[[bool], None]) -> None:
         self._show = show
@@ -226,7 +242,10 @@ class Hold:
         return time.monotonic() < self._until
 
     def begin(self, *, only_soon: bool = False) -> None:
-        """Hold this card for PAUSE seconds from now. With `only_soon`, only if a click came just before. On any thread."""
+        """Hold this card for `PAUSE` seconds from now.
+
+        If `only_soon` is true, hold the card only if a click came just before. Can be called on any thread.
+        """
         if not only_soon or time.monotonic() < Hold._clicked + SOON:
             self._until = time.monotonic() + PAUSE
             self._show(True)
@@ -234,19 +253,25 @@ class Hold:
             self._loop.call_soon_threadsafe(self._end)
 
     def came_up(self) -> bool:
-        """Called when the card is on the page; returns whether it is held. Must be called on the thread of the running loop."""
+        """Add this card to the cards on the page, and hold it if a click came just before.
+
+        Returns True if the card is held. Must be called on the thread of the running event loop.
+        """
         self._loop = asyncio.get_running_loop()
         Hold._shown[self] = None
         self.begin(only_soon=True)
         return self.on
 
     def gone(self) -> None:
-        """Called when the card is no longer on the page."""
+        """Remove this card from the cards on the page."""
         Hold._shown.pop(self, None)
 
     @classmethod
     def after_click(cls, on: Hold | None = None) -> None:
-        """Hold every card except `on`, which a person has just clicked. Called before the click takes effect, on any thread."""
+        """Hold every card except `on`, which is the card that a person has just clicked.
+
+        Must be called before the click takes effect. Can be called on any thread.
+        """
         cls._clicked = time.monotonic()
         for card in tuple(cls._shown):
             if card is not on:
@@ -254,7 +279,7 @@ class Hold:
 
     def _end(self) -> None:
         left = self._until - time.monotonic()
-        if left > 0 and self._loop is not None:  # not yet, or another click came meanwhile
+        if left > 0 and self._loop is not None:  # the hold is not over, or another click has begun it again
             self._loop.call_later(left, self._end)
         else:
             self._show(False)

@@ -1,4 +1,4 @@
-"""The edit form of an approval: a field for each argument. What a person types there becomes JSON again."""
+"""The edit form of an approval. It has a field for each argument, and turns the content of the fields into JSON values."""
 
 from __future__ import annotations
 
@@ -15,29 +15,36 @@ from ..html import dim, escaped_json, hides, inline, shorten, visible
 from .controls import close
 
 _LONG = 80
-"""A text with more characters gets a field of several lines. A line of that field has about as many."""
+"""A text with more characters than this gets a field of several lines.
+
+One line of this field has about this many characters.
+"""
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """The field of one argument: its kind, its first content, and how its content becomes the argument again.
+    """Describes the field of one argument: its kind, its first content, and how to turn its content into the argument.
 
-    A number is edited as text: if a browser's own number field is emptied, the kernel keeps the old value.
+    A number is edited in a text field. In a number field, the kernel would keep the old value when a person empties the
+    field.
     """
 
     name: str
     kind: Literal["text", "textarea", "number", "choice", "checkbox", "json"]
     shown: object
     given: bool = True
-    """True if the call has this argument. If not, the field takes JSON, and an empty field leaves the argument out."""
+    """True if the call has this argument.
+
+    If it is False, the field takes JSON, and an empty field leaves the argument out.
+    """
     when_empty: tuple[object, ...] = ()
-    """(the value for which an emptied number or JSON field stands,); () if an empty field is an error."""
+    """(value,) if an emptied number or JSON field means this value; () if an emptied field is an error."""
     choices: tuple[tuple[str, object], ...] = ()
     description: str = ""
 
     @property
     def note_html(self) -> str:
-        """The argument's description, and how to write a value in its field; "" if there is nothing to say."""
+        """HTML with the argument's description and with a hint on how to write its value; "" if there is nothing to say."""
         notes = ["as JSON"] if self.kind == "json" else []
         if self.given and self.kind in ("json", "number"):
             notes += [f"empty means {json.dumps(value, ensure_ascii=False)}" for value in self.when_empty]
@@ -45,7 +52,7 @@ class FieldSpec:
         return f'<div class="tlj">{dim(words)}</div>' if words else ""
 
     def put_into(self, arguments: dict[str, object], content: object) -> None:
-        """Set the argument from the field's content. Raises ValueError if the content is no JSON, no number, or empty."""
+        """Set the argument to the content of the field. Raises ValueError if the content is no JSON, no number, or empty."""
         if content == self.shown:
             return  # untouched: the argument keeps its value
         if self.kind not in ("json", "number"):
@@ -79,7 +86,9 @@ def _read_number(name: str, text: str) -> int | float:
 
 
 def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
-    """Return the fields for the arguments of a JSON schema, in its order; then for arguments that the schema does not name."""
+    """Return the fields for all arguments: first those in the JSON schema, in the schema's order; then those that only the
+    call has.
+    """
     described, known = (
         part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
     )
@@ -117,7 +126,7 @@ def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object])
 
 
 def _kinds(schema: Mapping[str, object]) -> set[object]:
-    """Return the types that a schema names as allowed."""
+    """Return the JSON types that a schema allows in its "type" and "anyOf"."""
     options = schema.get("anyOf")
     parts = (
         [schema, *(one for one in options if isinstance(one, Mapping))]
@@ -133,16 +142,17 @@ def _kinds(schema: Mapping[str, object]) -> set[object]:
 
 
 def _label(text: str) -> str:
-    """Return a field's label, which is also the field's name for a screen reader.
+    """Return the label of a field. A screen reader reads this label as the name of the field.
 
-    ipywidgets 7 reads descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785). Both typeset a text between dollars.
+    ipywidgets 7 reads a description as HTML, ipywidgets 8 as text (jupyter-widgets/ipywidgets#2785). Both would typeset text
+    between dollar signs as a formula, so dollar signs are replaced.
     """
     text = visible(text).replace("$", "\uff04").replace("\\", "\uff3c")
     return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
 
 
 class Field:
-    """One argument in the form."""
+    """The widgets of one argument: its field, and a note below the field if there is a note."""
 
     def __init__(self, spec: FieldSpec) -> None:
         self.spec = spec
@@ -155,8 +165,9 @@ class Field:
 
 
 def _input(spec: FieldSpec) -> ipywidgets.Widget:
-    # The text of a field is sent when the focus leaves it: whole, and before the next click. If it were sent while somebody types,
-    # the front-end would hold back new text until the kernel has handled the old, and a click could overtake it.
+    # The front-end sends the whole text of a field when the focus leaves the field. This is before the next click. If the
+    # front-end sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a
+    # click could reach the kernel before the new text.
     given = {"value": spec.shown, "description": _label(spec.name)}
     match spec.kind:
         case "checkbox":
@@ -171,7 +182,7 @@ def _input(spec: FieldSpec) -> ipywidgets.Widget:
 
 
 class EditForm:
-    """The fields of all arguments. There are none until a person presses "Edit…"."""
+    """A form with a field for each argument. The form has no fields until `open` is called."""
 
     def __init__(self) -> None:
         self.widget = ipywidgets.VBox([])
@@ -184,13 +195,16 @@ class EditForm:
         self.widget.children = tuple(one.widget for one in self.fields)
 
     def close(self) -> None:
-        """Remove the fields and what a person has changed in them."""
+        """Remove the fields, and with them the person's changes."""
         old, self.fields, self.widget.children = self.widget.children, [], ()
         for child in old:
             close(child)
 
     def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
-        """Return the arguments in the fields; None if the form is closed. Raises ValueError for a content that cannot be read."""
+        """Return the arguments with the content of the fields; None if the form is closed.
+
+        Raises ValueError if the content of a field cannot be read.
+        """
         if not self.fields:
             return None
         arguments = dict(given)

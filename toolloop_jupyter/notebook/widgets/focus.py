@@ -1,8 +1,9 @@
-"""The keyboard's focus while a run asks: it moves to the waiting card, but never while somebody types elsewhere.
+"""The keyboard's focus while a run asks. The focus moves to the waiting card, but never while a person types elsewhere.
 
-The kernel can tell a widget to take the focus, but it cannot see where the focus is. So each card and toolbar has a few lines of
-JavaScript, which watch the output area around them. Only the live widgets have them: a saved run has no script. If a page
-forbids inline scripts, the focus does not move, and Tab leads to the card.
+The kernel can tell a widget to take the focus, but the kernel cannot see where the focus is. So each card and each toolbar
+has a few lines of JavaScript. This script watches the output area around the widget. Only live widgets have the script; a
+saved run has no script. If a page forbids inline scripts, the focus does not move, and a person can reach the card with the
+Tab key.
 """
 
 from __future__ import annotations
@@ -91,10 +92,11 @@ const follow = area => {
 };
 begin(this, 100);
 """
-# `seen`: the cards and fields that were there before. `parked`: the element on which the focus waits for the next card.
-# `isOurs`: true if the focus was in this area until now. If the focused element is gone, the script sets the focus again; if
-# the person has clicked elsewhere, it does not. Enter in "Deny because" presses Deny; Enter in a field of the form moves to
-# Approve. In both cases the focus leaves the field, so the field's content is sent. A key that is held down presses once.
+# `seen`: the cards and fields that the script has seen before. `parked`: the element that has the focus until the next card
+# comes. `isOurs`: true if the focus was in this area until now. If the focused element has disappeared, the script sets the
+# focus again. If the person has clicked elsewhere, the script leaves the focus there. Enter in "Deny because" presses Deny.
+# Enter in a field of the form moves the focus to Approve. In both cases the focus leaves the field, so the field's content is
+# sent. A key that is held down presses a button only once.
 
 FOCUS = f'<img hidden alt="" src="data:," onerror="{html.escape(_SCRIPT)}">'
-"""The script, as an element for the HTML of a live widget."""
+"""The script as an HTML element. Live widgets have this element in their HTML."""
