@@ -267,6 +267,11 @@ class Reply:
     attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the reply has neither a text nor an attachment. It may have tool calls."""
+        return not ((self.message.get("content") or "").strip() or self.attachments)
+
 
 # --- the fields of a delta or a message, which may be an object of LiteLLM's or a plain dict -------------------
 

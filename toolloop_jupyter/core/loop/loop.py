@@ -57,79 +57,23 @@ async def run_turn(turn: Turn) -> TurnEnd:
     forced = None if choice in (None, "auto", "none") else ForcedCalls(turn.history, choice)
     while True:
         if end := find_limit(turn):
-            return await _close(turn, end)
+            return await _end_at_limit(turn, end)
         reply, calls = await ask_model(turn)
         if _accept_call_as_answer(turn, tools, calls):
             return TurnEnd()
         for sent in calls:
             if turn.tool_calls == turn.config.max_turns:
-                return await _close(turn, TurnEnd("max_turns"))
+                return await _end_at_limit(turn, TurnEnd("max_turns"))
             await _answer_call(
                 turn, tools.get(sent.wire_name), sent, _explain_not_run(turn, reply, sent, calls)
             )
         if forced is not None and (end := forced.find_end(calls)):
-            return await _close(turn, end)
-        if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
+            return await _end_at_limit(turn, end)
+        if (not calls or turn.tools_closed) and (end := _accept_answer(turn, reply, calls)):
             return end
 
 
-class ForcedCalls:
-    """Ends a turn in which the model only repeats a tool call. This happens if `tool_choice` forces a call in each answer."""
-
-    MOST = 3
-    """The turn ends when the same call has had the same result this many times."""
-
-    def __init__(self, history: History, choice: object) -> None:
-        """Begin to count. `choice` is the value of `tool_choice`."""
-        self._history, self._choice = history, choice
-        self._counts: Counter[tuple[str, str, str]] = Counter()
-        """(name of a tool, arguments, result) -> how many replies had such a call."""
-
-    def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
-        """Count `calls`. Return the end of the turn if one of them has now had the same result MOST times, else None."""
-        self._counts.update(
-            {
-                (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
-                for sent in calls
-            }
-        )
-        if max(self._counts.values(), default=0) < self.MOST:
-            return None
-        shown = self._choice if isinstance(self._choice, str) else "a named tool"
-        return TurnEnd(
-            "runtime_error",
-            f"tool_choice ({shown}) makes the model call a tool in every answer, so the turn cannot end. The same call has brought "
-            f"the same result {self.MOST} times. Leave tool_choice out (completion_kwargs={{'tool_choice': 'auto'}}).",
-        )
-
-
-async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
-    """End a turn that has reached a limit.
-
-    If `on_limit` is "answer", the model is called once more, without tools, before the turn ends. If this call fails,
-    `TurnEnd.error` says so.
-    """
-    if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
-        if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
-            turn.history.withdraw_question()
-        return end
-    output = turn.config.output
-    turn.tools_closed = True
-    turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
-    try:
-        reply, calls = await ask_model(turn, is_closing=True)
-        problem = _find_fault(turn, reply, calls)
-    except ModelCallFailed as error:
-        reply, problem = None, str(error)
-    if reply is not None:
-        turn.answer.text = reply.message.get("content") or ""
-    if problem:
-        return end._replace(error=f"{end.error or end.reason}; there is no closing answer: {problem}")
-    if output is not None:
-        turn.answer.attempts += 1
-        with contextlib.suppress(OutputProblem):
-            turn.answer.output = output.read(turn.answer.text)
-    return end
+# --- one call -------------------------------------------------------------------------------------------------
 
 
 def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
@@ -142,105 +86,6 @@ def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[S
     if reply.finish_reason in ("length", "content_filter") and sent is calls[-1]:
         return CUT_OFF.format(reason=f"finish_reason {reply.finish_reason!r}")
     return ""
-
-
-# --- what ends a turn: an answer ------------------------------------------------------------------------------
-
-
-def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
-    """If the only call is for an unknown tool and its arguments fit `output=`, take the arguments as the answer.
-
-    Some models answer in this way. Returns True if the arguments were taken.
-    """
-    output = turn.config.output
-    if output is None or len(calls) != 1 or calls[0].wire_name in tools:
-        return False
-    said = str(calls[0].arguments.raw)
-    try:
-        turn.answer.output = output.read(said)
-    except OutputProblem:
-        return False
-    turn.answer.attempts += 1
-    turn.answer.problem, turn.answer.text = None, said
-    turn.history.answer(calls[0].id, TAKEN)
-    return True
-
-
-def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take `reply` as the answer, and return the end of the turn. Return None if the model was
-    asked for another answer, one that fits `output=`.
-    """
-    answer, output = turn.answer, turn.config.output
-    answer.text = reply.message.get("content") or ""
-    if problem := _find_fault(turn, reply, calls):
-        answer.text = answer.text.strip()
-        return TurnEnd("runtime_error", problem)
-    cut = reply.finish_reason == "length" and not calls
-    end = TurnEnd(error=CUT_ANSWER if cut else _note_silence(turn, reply, calls))
-    if output is None:
-        return end
-    answer.attempts += 1
-    try:
-        answer.output, answer.problem = output.read(answer.text), None
-        return end
-    except OutputProblem as error:
-        answer.problem = str(error)
-    if reply.refusal:
-        answer.problem = f"the model refused: {reply.refusal}"
-        return end
-    if turn.asks_in_words and not turn.tools_closed:
-        turn.tools_closed = True
-        turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
-        answer.attempts -= 1  # the answer that came before this request does not count
-        turn.history.add_user(output.request_in_words())
-        return None
-    if answer.attempts > turn.config.options.output_retries:
-        return end
-    if reply.finish_reason == "length":
-        answer.problem += " (it was cut off by the token limit)"
-    told = f"answer {answer.attempts} does not fit {output.name}: {answer.problem}; asked again"
-    turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
-    turn.history.add_user(output.correction(answer.problem))
-    return None
-
-
-RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
-CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
-
-
-def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
-    """Return a note for a person if the answer after tool calls is empty; else None."""
-    if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
-        return None
-    return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
-
-
-def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """If a reply without tool calls is not an answer, return the reason; else "".
-
-    If the reply is empty, the user message before it is removed from the history.
-    """
-    if calls:
-        return ""
-    is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
-    may_be_empty = bool(turn.tool_calls) or turn.config.output is not None
-    problem = ""
-    if reply.finish_reason == "content_filter":
-        problem = "the provider's content filter stopped the answer. Rephrase the prompt."
-    elif is_empty and reply.finish_reason == "length":
-        problem = f"the answer is empty: the token limit was reached before any text. {RAISE}"
-    elif is_empty and not may_be_empty and reply.finish_reason is None:
-        problem = (
-            "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
-        )
-    elif is_empty and not may_be_empty:
-        problem = f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
-    if problem and is_empty:
-        turn.history.withdraw_question()
-    return problem
-
-
-# --- one call -------------------------------------------------------------------------------------------------
 
 
 async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
@@ -312,75 +157,6 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         see=lambda: turn.picture_place is not None,
         name_code=turn.config.host.name_code,
     )
-
-
-class Changed(Exception):
-    """The function or its arguments have changed since the call was permitted."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
-    """Run the function and return its outcome. The outcome's error may be an exception of the function, ToolTimeout or Changed."""
-    bound, settings = permit.bound, permit.bound.tool.settings
-
-    def report(progress: Progress) -> None:
-        for one in turn.observers:
-            one.progress(call.asked, progress)
-
-    def tell_item(item: object) -> None:
-        for one in turn.observers:
-            one.item(call.asked, item)
-
-    keywords = dict(bound.kwargs)
-    if bound.tool.context_parameter:
-        keywords[bound.tool.context_parameter] = ToolContext(
-            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval), call.number
-        )
-
-    def start() -> object:
-        if refusal := permit.refuse_if_changed():  # nothing happens between this check and the call
-            raise Changed(refusal)
-        return bound.tool.function(*bound.args, **keywords)
-
-    def left_behind(stopped: bool) -> None:  # noqa: FBT001 - called with one value
-        state = (
-            "was stopped"
-            if stopped
-            else "could not be stopped and runs on in the background; its result is dropped"
-        )
-        call.left_behind = f"the tool {bound.tool.name!r} {state}"
-
-    return await run_function(
-        start,
-        thread=settings.thread and bound.tool.kind in ("sync", "generator"),
-        limit=settings.timeout,
-        on_item=tell_item,
-        on_left_behind=left_behind,
-    )
-
-
-def _prepare_capture(
-    turn: Turn, call: Call, tool: Tool
-) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
-    """Return (context, keeper). Inside the context, the observers and the keeper get the output of the function.
-
-    The keeper stores the printed text for the model. It is None if the tool does not use `capture_output`.
-    """
-    host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
-    keeper = host.keeper() if tool.settings.capture_output else None
-    if keeper is None and not listeners:
-        return contextlib.nullcontext(), None
-
-    def sink(kind: str, payload: Any) -> None:
-        if keeper is not None:
-            keeper.take(kind, payload)
-        for listen in listeners:
-            listen(call.asked, kind, payload)
-
-    return host.capture(sink, shown=bool(listeners)), keeper
 
 
 # --- whether a call may run -----------------------------------------------------------------------------------
@@ -493,3 +269,227 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
         return refusal
     turn.permissions.remember(tool, shown, decision, turn.history.turns - 1)
     return permit
+
+
+# --- one call runs --------------------------------------------------------------------------------------------
+
+
+class Changed(Exception):
+    """The function or its arguments have changed since the call was permitted."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
+    """Run the function and return its outcome. The outcome's error may be an exception of the function, ToolTimeout or Changed."""
+    bound, settings = permit.bound, permit.bound.tool.settings
+
+    def report(progress: Progress) -> None:
+        for one in turn.observers:
+            one.progress(call.asked, progress)
+
+    def tell_item(item: object) -> None:
+        for one in turn.observers:
+            one.item(call.asked, item)
+
+    context = None
+    if bound.tool.context_parameter:
+        context = ToolContext(
+            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval), call.number
+        )
+
+    def start() -> object:
+        if refusal := permit.refuse_if_changed():  # nothing happens between this check and the call
+            raise Changed(refusal)
+        return bound.run(context)
+
+    def left_behind(stopped: bool) -> None:  # noqa: FBT001 - called with one value
+        state = (
+            "was stopped"
+            if stopped
+            else "could not be stopped and runs on in the background; its result is dropped"
+        )
+        call.left_behind = f"the tool {bound.tool.name!r} {state}"
+
+    return await run_function(
+        start,
+        thread=settings.thread and bound.tool.kind in ("sync", "generator"),
+        limit=settings.timeout,
+        on_item=tell_item,
+        on_left_behind=left_behind,
+    )
+
+
+def _prepare_capture(
+    turn: Turn, call: Call, tool: Tool
+) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
+    """Return (context, keeper). Inside the context, the observers and the keeper get the output of the function.
+
+    The keeper stores the printed text for the model. It is None if the tool does not use `capture_output`.
+    """
+    host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
+    keeper = host.keeper() if tool.settings.capture_output else None
+    if keeper is None and not listeners:
+        return contextlib.nullcontext(), None
+
+    def sink(kind: str, payload: Any) -> None:
+        if keeper is not None:
+            keeper.take(kind, payload)
+        for listen in listeners:
+            listen(call.asked, kind, payload)
+
+    return host.capture(sink, shown=bool(listeners)), keeper
+
+
+# --- the end of a turn: an answer, a limit, a call without end --------------------------------------------------
+
+
+def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
+    """If the only call is for an unknown tool and its arguments fit `output=`, take the arguments as the answer.
+
+    Some models answer in this way. Returns True if the arguments were taken.
+    """
+    output = turn.config.output
+    if output is None or len(calls) != 1 or calls[0].wire_name in tools:
+        return False
+    said = str(calls[0].arguments.raw)
+    try:
+        turn.answer.output = output.read(said)
+    except OutputProblem:
+        return False
+    turn.answer.attempts += 1
+    turn.answer.problem, turn.answer.text = None, said
+    turn.history.answer(calls[0].id, TAKEN)
+    return True
+
+
+def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
+    """Take `reply` as the answer, and return the end of the turn. Return None if the model was
+    asked for another answer, one that fits `output=`.
+    """
+    answer, output = turn.answer, turn.config.output
+    answer.text = reply.message.get("content") or ""
+    if problem := _explain_fault(turn, reply, calls):
+        if reply.is_empty:
+            turn.history.withdraw_question()
+        answer.text = answer.text.strip()
+        return TurnEnd("runtime_error", problem)
+    cut = reply.finish_reason == "length" and not calls
+    end = TurnEnd(error=CUT_ANSWER if cut else _note_silence(turn, reply, calls))
+    if output is None:
+        return end
+    answer.attempts += 1
+    try:
+        answer.output, answer.problem = output.read(answer.text), None
+        return end
+    except OutputProblem as error:
+        answer.problem = str(error)
+    if reply.refusal:
+        answer.problem = f"the model refused: {reply.refusal}"
+        return end
+    if turn.asks_in_words and not turn.tools_closed:
+        turn.tools_closed = True
+        turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
+        answer.attempts -= 1  # the answer that came before this request does not count
+        turn.history.add_user(output.request_in_words())
+        return None
+    if answer.attempts > turn.config.options.output_retries:
+        return end
+    if reply.finish_reason == "length":
+        answer.problem += " (it was cut off by the token limit)"
+    told = f"answer {answer.attempts} does not fit {output.name}: {answer.problem}; asked again"
+    turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
+    turn.history.add_user(output.correction(answer.problem))
+    return None
+
+
+RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
+CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
+
+
+def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
+    """Return a note for a person if the answer after tool calls is empty; else None."""
+    if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
+        return None
+    return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
+
+
+def _explain_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
+    """If a reply without tool calls is not an answer, return the reason; else ""."""
+    may_be_empty = bool(turn.tool_calls) or turn.config.output is not None
+    if calls:
+        return ""
+    if reply.finish_reason == "content_filter":
+        return "the provider's content filter stopped the answer. Rephrase the prompt."
+    if not reply.is_empty:
+        return ""
+    if reply.finish_reason == "length":
+        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
+    if may_be_empty:
+        return ""
+    if reply.finish_reason is None:
+        return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
+    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
+
+
+async def _end_at_limit(turn: Turn, end: TurnEnd) -> TurnEnd:
+    """End a turn that has reached a limit.
+
+    If `on_limit` is "answer", the model is called once more, without tools, before the turn ends. If this call fails,
+    `TurnEnd.error` says so.
+    """
+    if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
+        if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
+            turn.history.withdraw_question()
+        return end
+    output = turn.config.output
+    turn.tools_closed = True
+    turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
+    try:
+        reply, calls = await ask_model(turn, is_closing=True)
+        problem = _explain_fault(turn, reply, calls)
+        if problem and reply.is_empty:
+            turn.history.withdraw_question()
+    except ModelCallFailed as error:
+        reply, problem = None, str(error)
+    if reply is not None:
+        turn.answer.text = reply.message.get("content") or ""
+    if problem:
+        return end._replace(error=f"{end.error or end.reason}; there is no closing answer: {problem}")
+    if output is not None:
+        turn.answer.attempts += 1
+        with contextlib.suppress(OutputProblem):
+            turn.answer.output = output.read(turn.answer.text)
+    return end
+
+
+class ForcedCalls:
+    """Ends a turn in which the model only repeats a tool call. This happens if `tool_choice` forces a call in each answer."""
+
+    MOST = 3
+    """The turn ends when the same call has had the same result this many times."""
+
+    def __init__(self, history: History, choice: object) -> None:
+        """Begin to count. `choice` is the value of `tool_choice`."""
+        self._history, self._choice = history, choice
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        """(name of a tool, arguments, result) -> how many replies had such a call."""
+
+    def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
+        """Count `calls`. Return the end of the turn if one of them has now had the same result MOST times, else None."""
+        self._counts.update(
+            {
+                (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
+                for sent in calls
+            }
+        )
+        if max(self._counts.values(), default=0) < self.MOST:
+            return None
+        shown = self._choice if isinstance(self._choice, str) else "a named tool"
+        return TurnEnd(
+            "runtime_error",
+            f"tool_choice ({shown}) makes the model call a tool in every answer, so the turn cannot end. The same call has brought "
+            f"the same result {self.MOST} times. Leave tool_choice out (completion_kwargs={{'tool_choice': 'auto'}}).",
+        )
