@@ -40,7 +40,7 @@ _OF_PROVIDER = (
     *("thinking_blocks", "reasoning_items", "reasoning_details", "reasoning_content"),
     "provider_specific_fields",
 )
-"""Fields of an assistant message that only models of the same family can read (see `change_family`)."""
+"""Fields of an assistant message that only the family that wrote the message can read (see `change_family`)."""
 _OF_CALL = {"id", "type", "function"}
 """The fields of a tool call that every provider takes."""
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -94,8 +94,8 @@ class History:
         User messages that follow each other are merged. Pictures in tool messages are moved to the place that `find_place()`
         returns (see `place_pictures`). If `sends_prompts` is False, earlier prompts are sent without their pictures, files
         and sounds.
-        If LiteLLM has not changed the copies of the last model call, these copies are used again. To compare all messages
-        takes an eighth of the time that it takes to copy the messages.
+        If LiteLLM has not changed the copies of the last model call, these copies are used again. To compare the copies with
+        the messages takes an eighth of the time of new copies.
         """
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
