@@ -217,7 +217,7 @@ class _Writer:
     def _draw(self, value: object, name: str) -> bool:
         """Add an image of `value` to the prompt and return True. If no image can be made, return False.
 
-        Raises ArgumentInvalid if `value` is a figure or an image, but neither an image nor a text can be made of `value`.
+        Raises ArgumentInvalid if `value` is a figure or a picture, but neither an image nor a text can be made of `value`.
         """
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:

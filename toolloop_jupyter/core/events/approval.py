@@ -22,7 +22,7 @@ from ..text import hide
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
 ]
-"""Who decided. "code" means that code in this kernel pressed the button of a card, not a person in the browser."""
+"""Who decided. "code": the button of a card was pressed by code in this kernel, not by a person in the browser."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 _LONGEST_REPR = 500
 """If a reason is not a text, at most this many characters of its `repr` are kept."""
@@ -66,9 +66,9 @@ class Approval:
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
     question: str = ""
-    """A question of a server. The person answers with the form in `input`. "" if the request asks whether a tool may run."""
+    """The question of an MCP server. A person answers with the form in `input`. "" if the request is about a tool call."""
     origin: str = ""
-    """Where a server's tool runs, and what the server claims about this tool; "" for a tool of this notebook."""
+    """Where the tool of an MCP server runs, and what the server claims about the tool; "" for a tool of this notebook."""
     why: str = ""
     """The reason why somebody is asked, such as "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(

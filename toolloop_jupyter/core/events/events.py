@@ -126,7 +126,7 @@ class ToolResult:
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that describes the returned value or the error. None if `output` has no other part."""
+    """The part of `output` that describes the returned value or the error. None if this part is the whole `output`."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":

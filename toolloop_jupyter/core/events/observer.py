@@ -123,7 +123,7 @@ class Gate:
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        """Return a context for one call of the tool with the function `function`. The loop runs the call inside this context.
+        """Return a context for one call of a tool. `function` is the tool's function. The loop runs the call inside this context.
 
         If `parallel` is True, several runs may call the tool at the same time.
         """
@@ -158,7 +158,7 @@ class Host(Presenter):
     """The place where a run happens. This class is for plain Python; a subclass for notebooks uses the kernel and its cells."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
-        """From sync code, await the coroutine that `make()` returns. Return the value of the coroutine."""
+        """Called from sync code. Run the coroutine that `make()` returns, and return the value of the coroutine."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:

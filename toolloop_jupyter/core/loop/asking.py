@@ -1,4 +1,4 @@
-"""Ask whether a tool call may run: `on_approval`, the notebook's user or the stream's reader. Explain a denial to the model."""
+"""Ask `on_approval`, the notebook's user or the stream's reader whether a tool call may run. Explain a denial to the model."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class ToolLoopOptions:
     provider as `model=` ("openai/…", or a group of the gateway) uses the run's address and key. Any other fallback model
     uses the environment variables of its own provider."""
     images: ImageMode = "auto"
-    """Says if pictures of tools, and pictures, files and sounds of prompts, are sent. "auto": LiteLLM knows which of these the
-    model accepts. "always": the model accepts all of these; use "always" for gateway groups and servers that LiteLLM does
+    """Says whether pictures from tools, and pictures, files and sounds in prompts, are sent. "auto": LiteLLM knows which of these
+    the model accepts. "always": the model accepts all of these; use "always" for gateway groups and servers that LiteLLM does
     not know. "never": none of these is sent; a prompt that contains one raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:

@@ -368,7 +368,7 @@ def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequenc
 def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
     """Take `reply` as the answer, and return the end of the turn.
 
-    If the answer does not fit `output=` and a try is left, append a user message that asks for another answer; return None.
+    If the answer does not fit `output=` and a try is left, append a user message that asks again, and return None.
     """
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""

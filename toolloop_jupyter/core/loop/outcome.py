@@ -78,7 +78,7 @@ def _tell_edits(bound: BoundCall) -> str:
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """Return the error's type and text. After a timeout, the text also says if the tool was stopped. A hint may follow."""
+    """Return the error's type and text. After a timeout, the text also says whether the tool was stopped. A hint may follow."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"

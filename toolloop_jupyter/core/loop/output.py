@@ -121,7 +121,7 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """Return the fault if `candidate` is an object that has none of the fields, else "".
+        """Return the fault if `candidate` is an object that has none of the type's fields, else "".
 
         Pydantic would accept this object if all fields have defaults.
         """
@@ -254,7 +254,7 @@ def can_be_strict(schema: JsonSchema) -> bool:
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """Return True if a pydantic class with this schema may be sent as the class. LiteLLM then always turns strict mode on."""
+    """Return True if the pydantic class itself may be sent instead of this schema. LiteLLM then always turns strict mode on."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)
