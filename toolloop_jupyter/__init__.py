@@ -151,7 +151,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _OF_OTHERS:
-        # An ImportError, since `from … import` would replace the message of an AttributeError.
+        # Raise an ImportError: `from … import` would replace the message of an AttributeError.
         raise ImportError(
             f"{name} belongs to another harness of LiteLLM; this package has the Tool Loop only. Import {name} from "
             "litellm.harness. To keep a conversation here, write session.save(path); to continue it, write "

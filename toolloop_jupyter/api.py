@@ -52,7 +52,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class _OfAllRows(TypedDict, total=False):
-    """Keywords of `amap` and `map` that are about the table, not about one row. `RowsOptions` has the same names."""
+    """Keywords of `amap` and `map` that are about the table, not about one row. `RowsOptions` has the same fields."""
 
     concurrency: int
     """How many rows run at the same time. If `executor` is given, this is the number for each worker."""
@@ -73,7 +73,7 @@ class RowsKeywords(_OfAllRows, Keywords, total=False):
 
 
 def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, object] = DEFAULTS) -> F:
-    """Add the keywords of `kinds` and their defaults to the function's signature. `help` and Tab show this signature."""
+    """Add the keys of the TypedDict `kinds`, with `defaults`, to the function's signature. `help` and Tab show this signature."""
     shared = [
         inspect.Parameter(
             name,
@@ -99,7 +99,7 @@ _AWAIT_SESSION = "write `async with aagent_session(…)`"
 
 
 class _Notebook(Host):
-    """Connects runs with the kernel or terminal of this process: with its event loop, its cells and its user."""
+    """Connects each run with this process (a kernel or a terminal): with the event loop, the cells and the user."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
@@ -110,7 +110,7 @@ class _Notebook(Host):
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         if kernel.get_shell() is None:
             return nullcontext()
-        # The decisions of a person must stay in the output of the cell.
+        # If a person may be asked, a tool's `clear_output()` must not remove the decisions from the cell.
         return kernel.running_in_cell(may_be_cleared=not may_ask)
 
     async def stopped(self, error: asyncio.CancelledError) -> None:

@@ -81,7 +81,7 @@ def test_a_value_without_a_text_is_a_mistake_of_one_line() -> None:
         with pytest.raises(Mistake) as caught:
             fill_in("see {{it}}", {"it": value})
         assert str(caught.value) == (
-            f"{{{{it}}}} cannot be filled in: str(it) raised {raised}; put its text into a variable of its own"
+            f"{{{{it}}}} cannot be filled in: str(it) raised {raised}; use a variable that contains a text instead"
         )
 
 

@@ -40,7 +40,7 @@ _OF_PROVIDER = (
     *("thinking_blocks", "reasoning_items", "reasoning_details", "reasoning_content"),
     "provider_specific_fields",
 )
-"""Fields of an assistant message that only models of the same family can read (see `change_family`)."""
+"""Fields of an assistant message. Only models of the family that wrote it can read these fields (see `change_family`)."""
 _OF_CALL = {"id", "type", "function"}
 """The fields of a tool call that every provider takes."""
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -94,8 +94,8 @@ class History:
         User messages that follow each other are merged. Pictures in tool messages are moved to the place that `find_place()`
         returns (see `place_pictures`). If `sends_prompts` is False, earlier prompts are sent without their pictures, files
         and sounds.
-        If LiteLLM has not changed the copies of the last model call, these copies are used again. To compare all messages
-        takes an eighth of the time that it takes to copy the messages.
+        If LiteLLM has not changed the copies of the last model call, these copies are used again. To compare messages
+        takes an eighth of the time that copying takes.
         """
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
@@ -421,7 +421,7 @@ def place_pictures(
     """Return the messages of a request. The pictures of tool messages are moved to the place that `find_place()` returns.
 
     The place "tool" is the tool message itself; "user" is a new user message after the tool messages; None means that the
-    model takes no pictures of tools. At most MOST_SENT pictures stay, the newest ones; but all pictures of this turn's own
+    model takes no pictures from tools. At most MOST_SENT pictures stay, the newest ones; but all pictures of this turn's own
     prompt stay. `own` is the index of that prompt. `messages` is a copy for this request. `find_place` is called only if a
     tool message or an assistant message has a picture.
     """

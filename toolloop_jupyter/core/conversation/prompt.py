@@ -215,9 +215,9 @@ class _Writer:
             self._draw_parts(value, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """If the value can be drawn as a picture, write this picture and return True; else return False.
+        """Add an image of `value` to the prompt and return True. If no image can be made, return False.
 
-        Raises ArgumentInvalid if the value is a picture that can neither be drawn nor be written as text.
+        Raises ArgumentInvalid if `value` is a figure or a picture, but neither an image nor a text can be made of `value`.
         """
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:
@@ -239,7 +239,7 @@ class _Writer:
         return bool(data)
 
     def _draw_parts(self, value: object, name: str) -> None:
-        """If the value is a list or a dict, write the pictures that are in the value."""
+        """If `value` is a list, a tuple or a dict, add the pictures that `value` contains."""
         if issubclass(type(value), (list, tuple, dict)):
             found = attempt_call(find_pictures, value)  # code of the parts may fail
             for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
@@ -307,7 +307,7 @@ def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
     made = attempt_call(str, named.value) if told.fault else ""
     if isinstance(made, Raised):
         name = named.name or "value"
-        why = f"str({name}) raised {type(made.error).__name__}; put its text into a variable of its own"
+        why = f"str({name}) raised {type(made.error).__name__}; use a variable that contains a text instead"
         where = f"{{{{{name}}}}}" if named.name else f"a {type(named.value).__name__} in the prompt"
         raise ArgumentInvalid(f"{where} cannot be filled in: {why}")
     return told.text

@@ -22,7 +22,7 @@ from ..text import hide
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
 ]
-"""Who decided. "code" means that code in this kernel, and no person in the browser, pressed the button of a card."""
+"""Who decided. "code": the button of a card was pressed by code in this kernel, not by a person in the browser."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 _LONGEST_REPR = 500
 """If a reason is not a text, at most this many characters of its `repr` are kept."""
@@ -66,9 +66,9 @@ class Approval:
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
     question: str = ""
-    """A question of a server. The person answers with the form in `input`. "" if the request asks whether a tool may run."""
+    """The question of an MCP server. A person answers with the form in `input`. "" if the request is about a tool call."""
     origin: str = ""
-    """Where a server's tool runs, and what the server claims about this tool; "" for a tool of this notebook."""
+    """Where the tool of an MCP server runs, and what the server claims about the tool; "" for a tool of this notebook."""
     why: str = ""
     """The reason why somebody is asked, such as "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(
@@ -185,8 +185,8 @@ def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
 # --- JSON data that nobody can change: the call runs with the arguments that the person saw, and they are recorded. ---
 #
 # Code that only reads can use the data like other dicts and lists (`json.dumps`, `==`, `isinstance`). An attempt to change the
-# data raises TypeError. Its message says how to run the call with other arguments. `copy.deepcopy`, pickle and `thaw` return
-# data that can be changed.
+# data raises TypeError. The error's message says how to run the call with other arguments. `copy.deepcopy`, pickle and `thaw`
+# return data that can be changed.
 
 _ADVICE = (
     "a person was shown these arguments and the call runs with them, so they cannot be changed; to run it with others, write "

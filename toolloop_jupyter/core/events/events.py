@@ -126,7 +126,7 @@ class ToolResult:
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that describes the returned value or the error. None if `output` has no other part."""
+    """The part of `output` that describes the returned value or the error. None if this part is the whole `output`."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -164,8 +164,8 @@ class Compaction:
 class Retry:
     """A model call failed and is tried again, or an answer did not fit `output=` and the model is asked for a new answer.
 
-    LiteLLM has no such event. `discard` is text that was streamed but is not a part of the answer. Mostly, `discard` is "":
-    if the new try repeats the text that was streamed before, this text remains valid and the new try continues it.
+    LiteLLM has no such event. `discard` is text that was streamed but is not a part of the answer. Usually, the new try
+    repeats the text that was streamed before, and continues this text. Then `discard` is "".
     """
 
     attempt: int
@@ -174,7 +174,7 @@ class Retry:
     wait: float = 0.0
     """Seconds until the next try."""
     of_answer: bool = False
-    """True if the model call succeeded, but its answer was not accepted (see `error`). The next answer is a new text."""
+    """True if the model call succeeded, but its answer was not accepted (see `error`). The next text begins a new answer."""
     model: str = ""
     """The `fallback` model that is asked from now on; "" if the same model is asked again."""
 
@@ -260,9 +260,9 @@ class Reply:
     finish_reason: str | None
     usage: Usage
     cost: float | None
-    """US dollars. None if the whole cost is known neither from the provider nor from LiteLLM's price list."""
+    """The cost of all tries of the model call, in US dollars; None if the cost of one try is not known."""
     known_cost: float = 0.0
-    """The cost of this answer in US dollars, without the cost of earlier tries that broke off; 0.0 if it is not known."""
+    """The cost of this answer in US dollars, without earlier tries that broke off; 0.0 if this cost is not known."""
     refusal: str = ""
     attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
@@ -282,8 +282,8 @@ Fields: TypeAlias = Mapping[str, Any]
 def read_fields(source: object) -> Fields:
     """Return the fields of a dict, of a pydantic object of LiteLLM or of another object; {} for a value without fields.
 
-    From a pydantic object, the dicts that store its fields are read directly. To call `getattr` would take about 3 µs for
-    each absent field, and in most deltas most fields are absent.
+    The dicts that store the fields of a pydantic object are read directly, because `getattr` takes about 3 µs for each
+    absent field. In most deltas, most fields are absent.
     """
     if type(source) is dict:
         return source

@@ -90,10 +90,9 @@ class Observer:
 
 
 class Gate:
-    """Limits for several runs that happen at the same time.
+    """Limits the pace and the cost of all requests of several runs that happen at the same time.
 
-    The limits are about the pace and the cost of the requests of all runs. They also make sure that only one run at a time
-    calls a certain tool or asks the person. This class sets no limits.
+    A gate also makes sure that only one run at a time calls a certain tool or asks the person. This class sets no limits.
     """
 
     retries: int | None = None
@@ -124,7 +123,7 @@ class Gate:
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        """Return a context for one call of the tool with the function `function`. The loop runs the call inside this context.
+        """Return a context for one call of a tool. `function` is the tool's function. The loop runs the call inside this context.
 
         If `parallel` is True, several runs may call the tool at the same time.
         """
@@ -159,13 +158,13 @@ class Host(Presenter):
     """The place where a run happens. This class is for plain Python; a subclass for notebooks uses the kernel and its cells."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
-        """Run the coroutine that `make()` returns to its end, from sync code. Return the value of the coroutine."""
+        """Called from sync code. Run the coroutine that `make()` returns, and return the value of the coroutine."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
         """Return a function that does the same as `run_sync`, but runs all its coroutines on one event loop.
 
-        A stream calls this function for each of its steps.
+        A stream calls the returned function for each of its steps.
         """
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
@@ -193,8 +192,8 @@ class Host(Presenter):
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
         """Return a context. The prints and displays of the code inside this context are passed to `sink`.
 
-        If `shown` is False, `sink` does not show the output, so the output is also shown at its usual place. In this class,
-        the context captures nothing.
+        `shown` is True if `sink` shows the output. If `shown` is False, the output is also shown at its usual place. In this
+        class, the context captures nothing.
         """
         return nullcontext()
 

@@ -48,7 +48,7 @@ class Presenter:
         return hide(result.text)
 
     def diagram(self, result: Result) -> object:
-        """Return a picture of the run's time line. Raises RuntimeError if this presenter cannot draw."""
+        """Return a picture of the run's time line. Only a notebook's presenter can do this; this class raises RuntimeError."""
         raise RuntimeError(
             "diagram() needs a notebook: make the run there, by agent() or %%toolloop of toolloop_jupyter"
         )

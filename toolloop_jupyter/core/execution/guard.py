@@ -28,7 +28,7 @@ class ToolStopped(BaseException):
 
 @dataclass(frozen=True)
 class Raised:
-    """The exception that the code raised instead of returning."""
+    """The exception that code raised. `attempt_call` returns it."""
 
     error: BaseException
 

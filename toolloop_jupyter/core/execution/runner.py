@@ -125,10 +125,10 @@ _keeping: Counter[int] = Counter()
 
 @contextlib.contextmanager
 def keep_loop_running() -> Iterator[None]:
-    """Inside this context, make `loop.stop()` raise RuntimeError in this task and in all tasks and threads that it starts.
+    """Inside this context, `loop.stop()` raises RuntimeError in this task, and in tasks and threads that this task starts.
 
-    If a tool stopped the loop, the kernel would end, or the script that waits for the run. Other code can still call
-    `loop.stop()`. This context does nothing if the loop's `stop` cannot be replaced, or if other code has replaced it.
+    If a tool stopped the loop, the kernel would end; in a script, the call that waits for the run would fail. Other tasks can
+    still call `loop.stop()`. This context does nothing if `loop.stop` cannot be replaced, or if other code has replaced it.
     """
     loop: Any = asyncio.get_running_loop()
     ours, stop = _keeping[id(loop)] > 0, loop.stop

@@ -1,4 +1,4 @@
-"""Ask `on_approval`, the notebook's user or the reader of the stream if a tool call may run. Explain a denial to the model."""
+"""Ask `on_approval`, the notebook's user or the stream's reader whether a tool call may run. Explain a denial to the model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         approval.deny("denied by on_approval", by="callback")
     else:
         given = type(outcome.value).__name__
-        approval.deny(f"on_approval gave a value of type {given}; only True allows", by="callback")
+        approval.deny(f"on_approval gave a value of type {given}; only True allows the call", by="callback")
 
 
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:

@@ -37,7 +37,7 @@ class ToolLoopOptions:
     output_retries: int = 2
     """How many times the model is asked again because its answer does not fit `output=`."""
     max_model_calls: int = 100
-    """The most model calls in one turn. LiteLLM has the same limit; a turn that reaches it ends in a runtime error there."""
+    """The most model calls in one turn. In LiteLLM, a turn that reaches the same limit ends in a runtime error."""
     max_cost: float | None = None
     """The most US dollars that one turn may cost. The limit is checked before each model call. A cost that is not known does
     not count, for example the cost of an answer that broke off; `max_model_calls` limits the number of such calls."""
@@ -50,8 +50,8 @@ class ToolLoopOptions:
     provider as `model=` ("openai/…", or a group of the gateway) uses the run's address and key. Any other fallback model
     uses the environment variables of its own provider."""
     images: ImageMode = "auto"
-    """Says if pictures of tools, and pictures, files and sounds of prompts, are sent. "auto": LiteLLM knows which of these the
-    model accepts. "always": the model accepts all of these; use "always" for gateway groups and servers that LiteLLM does
+    """Says whether pictures from tools, and pictures, files and sounds in prompts, are sent. "auto": LiteLLM knows which of these
+    the model accepts. "always": the model accepts all of these; use "always" for gateway groups and servers that LiteLLM does
     not know. "never": none of these is sent; a prompt that contains one raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:
@@ -210,9 +210,9 @@ class Config:
 
         An option in `completion_kwargs` is ignored if its name is managed: the loop sets the option itself. The names in
         MANAGED and the names that the route sets are managed. If `api_base` is managed, `base_url` is managed, too, since
-        both mean the same. `custom_llm_provider` is managed for a gateway and for a model that is Python code, since it
-        would choose another provider. Managed names are also ignored inside `extra_body` and, for a gateway, inside
-        `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
+        both mean the same. `custom_llm_provider` is managed for a gateway and for a model that is Python code, since
+        this option would choose another provider. Managed names are also ignored inside `extra_body` and, for a gateway,
+        inside `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.has_own_options:

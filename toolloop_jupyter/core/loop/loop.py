@@ -43,7 +43,7 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled during a tool call. The text says if the tool was stopped or still runs; "" if it had ended."""
+    """The turn was cancelled during a tool call. The text says whether the tool was stopped or still runs; "" if neither."""
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
@@ -366,8 +366,9 @@ def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequenc
 
 
 def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take `reply` as the answer, and return the end of the turn. Return None if the model was
-    asked for another answer, one that fits `output=`.
+    """Take `reply` as the answer, and return the end of the turn.
+
+    If the answer does not fit `output=` and a try is left, append a user message that asks again, and return None.
     """
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""
@@ -472,13 +473,13 @@ class ForcedCalls:
     """The turn ends when the same call has had the same result this many times."""
 
     def __init__(self, history: History, choice: object) -> None:
-        """Begin to count. `choice` is the value of `tool_choice`."""
+        """Begin with no calls. `choice` is the value of `tool_choice`."""
         self._history, self._choice = history, choice
         self._counts: Counter[tuple[str, str, str]] = Counter()
         """(name of a tool, arguments, result) -> how many replies had such a call."""
 
     def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
-        """Count `calls`. Return the end of the turn if one of them has now had the same result MOST times, else None."""
+        """Count `calls`. If a call has now had the same result MOST times, return the end of the turn; else None."""
         self._counts.update(
             {
                 (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))

@@ -72,13 +72,13 @@ async def make_result(
 
 
 def _tell_edits(bound: BoundCall) -> str:
-    """Return the sentence that tells the model the arguments after a person has edited them."""
+    """Return a sentence for the model: a person has edited the arguments, and these are the new ones."""
     now = json.dumps(bound.json, ensure_ascii=False, default=repr)
     return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}."
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """Return the error's type and text. After a timeout, the text also says if the tool was stopped. A hint may follow."""
+    """Return the error's type and text. After a timeout, the text also says whether the tool was stopped. A hint may follow."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"
@@ -92,7 +92,7 @@ _WRONG_THREAD = re.compile(
 
 
 def _hint_at_thread(bound: BoundCall, message: str) -> str:
-    """If the error is about threads (sqlite, GUI toolkits, signals), return how to run the tool on the main thread; else ""."""
+    """If the error is about threads (sqlite, GUI toolkits, signals), return the advice to use `thread=False`; else ""."""
     if bound.tool.kind != "sync" or not bound.tool.settings.thread or not _WRONG_THREAD.search(message):
         return ""
     return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own thread.)"

@@ -73,9 +73,9 @@ class Output:
         """Return the value of `response_format`.
 
         If strict mode accepts the schema of a pydantic class unchanged, the class itself is sent, as in LiteLLM's own loop.
-        For any other type, a schema is sent that was adapted to strict mode (for example, `default` is removed). If strict
-        mode cannot express the type (free-form dicts), `strict` is False. All providers want an object, so any other type
-        becomes the field `value` of an object.
+        Otherwise, the schema is adapted to strict mode (for example, `default` is removed) and sent. If strict mode cannot
+        express the type (free-form dicts), `strict` is False. All providers want an object, so a type that is no object (a
+        list, a number) becomes the field `value` of an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
@@ -121,7 +121,7 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """Return the fault if `candidate` is an object that has none of the fields, else "".
+        """Return the fault if `candidate` is an object that has none of the type's fields, else "".
 
         Pydantic would accept this object if all fields have defaults.
         """
@@ -163,8 +163,8 @@ def _find_candidates(text: str) -> Iterator[object]:
 
 
 def _look_inside(value: object) -> Iterator[object]:
-    """Yield `value` and the value inside it. There is a value inside if `value` looks like a tool call, or has the form
-    {"value": …} (see `response_format`) or {"Review": {…}}. If `value` is a text with JSON, yield the JSON value first.
+    """Yield `value`, and then the value inside `value`. There is a value inside if `value` looks like a tool call, or has
+    the form {"value": …} (see `response_format`) or {"Review": {…}}. If `value` is a text with JSON, yield this JSON first.
     """
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
@@ -242,7 +242,7 @@ _NOT_STRICT = frozenset(
 
 
 def put_object_on_top(schema: JsonSchema) -> JsonSchema:
-    """Return the schema. If a reference is at its top (as for a recursive model), replace it by the schema that it names."""
+    """Return the schema with an object at the top. A reference at the top (of a recursive model) is replaced by its target."""
     definitions = schema.get("$defs")
     top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
     return schema if "$ref" in top else {**top, "$defs": definitions}
@@ -254,7 +254,7 @@ def can_be_strict(schema: JsonSchema) -> bool:
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """Return True if a pydantic class with this schema may be sent as the class. LiteLLM then always turns strict mode on."""
+    """Return True if the pydantic class itself may be sent instead of this schema. LiteLLM then always turns strict mode on."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)
