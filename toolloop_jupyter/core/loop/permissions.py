@@ -104,7 +104,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """Return True if `key`, with or without a dotted prefix, is a name of the tool, or if it looks like a misspelt name."""
+    """Return True if `key` is a name of the tool (a dotted prefix is ignored), or looks like a misspelling of such a name."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)

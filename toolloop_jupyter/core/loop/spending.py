@@ -100,7 +100,7 @@ class Spent:
         self.spending.add(self, reply.usage, reply.known_cost)
 
     def add_failed(self, call: ModelCall) -> None:
-        """Add those requests of a failed or cancelled model call that brought no usage.
+        """After a failed or cancelled model call, add those of its requests that brought no usage.
 
         The provider may bill these requests, but their cost is unknown.
         """

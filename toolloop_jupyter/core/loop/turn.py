@@ -128,7 +128,7 @@ class Call:
 
 @dataclass
 class Answer:
-    """The answer of a turn. While the turn runs, it is the part that has come so far."""
+    """The answer of a turn; while the turn runs, only the part so far."""
 
     text: str = ""
     output: object = None
@@ -149,12 +149,12 @@ class Turn:
     observers: tuple[Observer, ...] = ()
     """The observers of the turn. The loop calls their methods before and after each step, in this order."""
     approver: Approver = "nobody"
-    """Names who decides about the tool calls of this turn."""
+    """Who decides about the tool calls of this turn."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
     tools_closed: bool = False
-    """True if the model may call no more tools: in the last answer after a limit, or in the JSON answer for `output=`."""
+    """True if the model may call no more tools, since it must give the last answer (after a limit) or the JSON for `output=`."""
     completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
     """The options of each model call: (the options that may be shown, the secret options)."""
 
@@ -321,11 +321,10 @@ def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | N
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
-    """Add the text of a failed or cancelled model call to the history, as an answer. Leave out its tool calls.
+    """Add the text of a failed or cancelled model call to the history, as an answer without tool calls.
 
-    If a failed call brought no text, remove the question of this call from the history. A provider may have refused the
-    question (it is too long, or a content filter forbids it). Then the provider would also refuse every later request that
-    contains the question.
+    If a failed call brought no text, remove the user message that the call had to answer. A provider may have refused this
+    message (for its length or its content), and would then refuse every later request with this message.
     """
     text = call.shown
     if text.strip():

@@ -6,8 +6,8 @@ index. So this module builds the tool calls itself. A *fragment* is one item of 
 These rules find the call that a fragment belongs to:
 
 - A fragment with a known id belongs to the call with this id. Any other fragment belongs to the last call at its index.
-- A fragment without an id and a name belongs to the newest call if there is no call at its index. The same is true if
-  the call at its index is complete and the newest call is not. But if the fragment only repeats the arguments of that
+- A fragment with neither an id nor a name belongs to the newest call if there is no call at its index. The same is true
+  if the call at its index is complete and the newest call is not. But if the fragment only repeats the arguments of that
   complete call, and both calls are of the same tool, the fragment belongs to the complete call.
 
 These rules say when a fragment opens a new call:
@@ -74,7 +74,7 @@ class Assembly:
     def __init__(self, names: Collection[str] = ()) -> None:
         """`names`: the names of the tools as the model sees them, if known.
 
-        Two fragments with a name each may be one tool name in two pieces, or two tool names. `names` decides this.
+        The names in two fragments may be the names of two tools, or two pieces of one name. `names` decides this.
         """
         self.calls = Calls(frozenset(names))
         self.words = Words()

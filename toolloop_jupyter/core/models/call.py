@@ -59,7 +59,7 @@ _WITHOUT = {
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
     "any stream": "the server does not stream; asked again for the whole answer",
 }
-"""For each streaming option that some servers refuse: the message that the request is sent again without the option."""
+"""For each streaming option that some servers refuse: the message when a server refuses this option."""
 _TOO_DEEP = (
     f"the answer has data nested more than {DEEPEST} levels deep; a conversation cannot keep data that deep."
 )
@@ -116,7 +116,7 @@ class Shown:
         return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
 
     def end(self, assembly: Assembly) -> list[Text | Retry]:
-        """Return the events for the end of a complete try. The events take back a shown text that was not repeated."""
+        """If this try did not repeat the text of a failed try, return the events that replace this text. Else return []."""
         return self._take_back("the second try says less", assembly) if self.before else []
 
     def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
@@ -296,7 +296,7 @@ class ModelCall:
             await self._ask({**keywords, "stream": False})
 
     async def _end(self, stream: client.LiteLLMStream) -> bool:
-        """Keep the facts about an ended stream that LiteLLM hides.
+        """Read what LiteLLM hides about an ended stream: the refusal, an early end, and the cost.
 
         Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.
         """

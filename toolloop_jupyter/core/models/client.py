@@ -36,7 +36,7 @@ _WITH_THE_FIRST_CALL = (
 )
 """Modules that LiteLLM (1.110.2) imports only in its first model call, on the caller's event loop.
 
-In the same call, LiteLLM builds a large pydantic model. Together, this takes another second. Most of the second goes to a
+In the same call, LiteLLM builds a large pydantic model. The imports and this model take about 1 s, most of it for a
 tokenizer."""
 
 

@@ -28,7 +28,7 @@ CLEAN_END = "Stream ended before a finish_reason was received"
 LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry does not wait longer."""
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
-"""HTTP statuses of refusals that a retry would get again."""
+"""HTTP statuses of refusals that a retry cannot change."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
 _NEVER_SENT = re.compile(
     "ConnectError|ConnectTimeout|PoolTimeout|UnsupportedProtocol|ClientConnectorError|ConnectionRefusedError|gaierror"
@@ -104,7 +104,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return True if a retry would fail, too, since the provider refuses the request itself, maybe in the middle of a stream."""
+    """Return True if a retry would fail, too, since the provider refuses the request itself."""
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
@@ -144,7 +144,7 @@ def _get_kind(error: BaseException) -> str:
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """Return a provider's text with hidden API keys.
+    """Return a provider's text without API keys.
 
     Hides the keys of all runs, the keys in `secrets` and in environment variables, and every text that looks like a key.
     """
@@ -169,7 +169,7 @@ _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header
 
 
 def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
-    """Return advice for an error of the provider behind a gateway; "" if the usual advice fits, or for any other error."""
+    """Return advice for an error of the provider behind a gateway. Return "" for other errors, or if the usual advice fits."""
     if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
@@ -320,7 +320,7 @@ def name_key_variable(model: str) -> str:
 
 
 def _name_provider(model: str) -> str:
-    """Return the provider of a model. If `model` names no provider, LiteLLM's price list gives it ("claude-sonnet-4-6")."""
+    """Return the provider of a model. For a name without a provider ("claude-sonnet-4-6"), read LiteLLM's price list."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")

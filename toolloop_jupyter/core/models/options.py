@@ -149,7 +149,7 @@ PROXY = "litellm_proxy/"
 """The beginning of each model name for a gateway: the name of a model group follows."""
 _KEYWORDS = "completion_kwargs"
 ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
-"""Options that hold a part of the request: its body, headers or query. None of these options may contain another one."""
+"""Options that hold a part of the request: its body, headers or query. For a gateway, none of them may contain another."""
 _HEADERS_ELSEWHERE = frozenset(
     {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
 )
@@ -214,8 +214,8 @@ def check_completion_options(options: Mapping[str, object], *, gateway: bool) ->
 def explain_switch(model: str, api_base: object = None) -> str:
     """Return an error text if a global setting of LiteLLM would send the calls to another model or address; else return "".
 
-    `api_base`: the address of the run, if it has one. For some providers (Ollama), LiteLLM uses `litellm.api_base` even
-    then. Does not import LiteLLM.
+    `api_base`: the address of the run, if it has one. For some providers (Ollama), LiteLLM uses `litellm.api_base`
+    instead. Does not import LiteLLM.
     """
     litellm = sys.modules.get("litellm")
     elsewhere = getattr(litellm, "api_base", None)
@@ -240,7 +240,7 @@ def proxy_in_use() -> bool:
 
 
 def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
-    """Yield (the place, the name, the value) of each option. For a gateway, include the options in body, query and headers."""
+    """Yield (the place, the name, the value) of each option. For a gateway, include the options inside ENVELOPE options."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
         if gateway and name in ENVELOPE and isinstance(value, Mapping):

@@ -132,7 +132,7 @@ def _may_become(text: str, tags: tuple[str, ...]) -> bool:
 
 
 class ReturnedFields:
-    """Collects the fields that a provider wants back with its message: thinking blocks, reasoning items, and its other fields."""
+    """Collects the fields that a provider wants back: thinking blocks, reasoning items, and `provider_specific_fields`."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[dict[str, object], list[str]]] = []
@@ -198,7 +198,7 @@ _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "too
 ATTACHED = ("images", "annotations", "files")
 """Fields that hold lists of attachments. They are in a delta, or in its `provider_specific_fields`."""
 _KINDS = {"images": "image_url", "files": "file"}
-"""The type of an attachment that is only an address, for each field that may have these attachments."""
+"""For each field whose attachments may be plain addresses: the type of these attachments."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 
@@ -225,7 +225,7 @@ class Attachments:
         return parts[:_MOST_READ]
 
     def take(self, delta: Fields) -> None:
-        """Collect the pictures, files and other attachments in a delta or a complete message, and its sources.
+        """Collect the pictures, files, sources and other attachments in a delta or a complete message.
 
         Sound comes in pieces. This method joins the pieces, and `end` makes one attachment from them.
         """
@@ -259,7 +259,7 @@ class Attachments:
                     self._keep("source", f"source: {told}")
 
     def end(self) -> None:
-        """End the message. Add one attachment for its sound, and one that states how many attachments were left out."""
+        """End the message. Add attachments for the sound and for the number of left-out parts, if there are any."""
         audio, self._audio = self._audio, {}
         if audio:
             said = f": {audio['transcript']}" if audio["transcript"] else ""

@@ -85,7 +85,7 @@ class Answers:
     model: str = ""
     """The full name, e.g. "toolloop/scripted-1"."""
     takes_images: bool | Literal["tool", "user"] | None = False
-    """True if the model gets pictures that tools return; "tool" or "user" if only a message of this role may bring them."""
+    """True if the model gets pictures from tools; "tool" or "user" if the pictures may only be in messages of this role."""
     position: int | None = None
     """The number of answers given so far, if their order is fixed; else None. Set `position` to continue at another answer."""
     differences: Sequence[str] = ()
@@ -97,7 +97,7 @@ class Answers:
 
     @property
     def title(self) -> str:
-        """The name that a person sees. A recording has the name of its recorded model, a script the name of its variable."""
+        """The name that a person sees: the recorded model's name for a recording, the variable's name for a script."""
         return self.model
 
     @property
@@ -168,8 +168,8 @@ class AnswerBroken(Exception):
 def provide(provider: str, respond: Respond) -> None:
     """Let `respond` answer all calls of the models "`provider`/…".
 
-    Does not import LiteLLM; the next `ensure()` registers `provider` there. `respond` may be called on another thread, but
-    the iterator that it returns is read on the event loop of the caller. A second call of `provide` for the same provider
+    Does not import LiteLLM; the next `ensure()` registers `provider` in LiteLLM. `respond` may be called on another thread,
+    but the iterator that it returns is read on the event loop of the caller. A second call of `provide` for the same provider
     replaces the first `respond`.
     """
     if not provider or "/" in provider:
@@ -180,7 +180,7 @@ def provide(provider: str, respond: Respond) -> None:
 def find_responder(model: str) -> Respond | None:
     """Return the Python function that answers `model`; None if there is none.
 
-    To unpickle this function, another process imports its module, and the module calls `provide` there.
+    To unpickle the function, another process imports the function's module, which calls `provide`.
     """
     return _responders.get(model.partition("/")[0]) if "/" in model else None
 
@@ -345,7 +345,7 @@ async def _stream_to_litellm(
     try:
         async for chunk in _make_chunks(deltas):
             choice = chunk.pop("choices")[0]
-            # LiteLLM writes an index and a type into the tool calls of a delta, so it gets a copy.
+            # LiteLLM gets a copy of the delta, since it writes an index and a type into the tool calls.
             delta = copy.deepcopy(choice["delta"])
             if delta and first:
                 delta, first = {"role": "assistant", **delta}, False

@@ -1,4 +1,4 @@
-"""Find pictures in a tool's result, describe them in words, and draw them for models that take pictures.
+"""Find figures and images in a tool's result, describe them in words, and convert them to PNG or JPEG for the model.
 
 To recognise a figure, this module imports no plotting package: the code that made the figure has already imported it.
 """
@@ -166,7 +166,7 @@ def _shrink(picture: bytes) -> str:
 
 
 def measure_picture(picture: bytes) -> str:
-    """Return a picture's size in words: "PNG picture, 640 × 480, 24 kB". Without Pillow, only the pixels of a PNG are known."""
+    """Describe a picture: "PNG picture, 640 × 480, 24 kB". Without Pillow, the width and height are known only for a PNG."""
     size = attempt_call(_read_size, picture)
     pixels = f", {size[0]} × {size[1]}" if isinstance(size, tuple) else ""
     return f"{detect_format(picture).upper()} picture{pixels}, {len(picture) / 1000:,.0f} kB".strip()
@@ -235,9 +235,9 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Return (the description, the length of the full description) of bytes.
+    """Return (the description, the length of the full description) of `data`.
 
-    The description of a text is its content. A picture is described by its size, and any other data by its first bytes.
+    A picture is described by its format, a UTF-8 text by its whole content, and other data by the first bytes.
     """
     kind, told = detect_format(data), f"{len(data):,} bytes"
     if kind == "png" and len(data) >= 24:
@@ -257,7 +257,7 @@ def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
 
 
 def _describe_axes(axes: Any) -> str:
-    """Return a description of axes: matplotlib's `repr`, the ranges of x and y, the lines, and the number of other drawings."""
+    """Describe axes: matplotlib's `repr`, the ranges of x and y, the first lines, and the number of other elements."""
     ranges = zip("xy", (axes.get_xlim(), axes.get_ylim()), strict=True)
     parts = [repr(axes), *(f"{name} from {least:.6g} to {most:.6g}" for name, (least, most) in ranges)]
     parts += map(str, axes.lines[:_MOST])

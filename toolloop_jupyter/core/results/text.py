@@ -110,7 +110,7 @@ def _describe(value: object, limit: int) -> Described:
         plain, fault = reader.read(value), reader.fault
         left_out = reader.left_out / reader.seen
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    # The full length is estimated: values that were not read count with the average length of the others.
+    # The full length is an estimate: each value that was not read counts with the average length of the read values.
     return Described(text, int(len(text) * (1 + left_out)), fault)
 
 
@@ -298,8 +298,8 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. These packages are not imported here: the code that made the value has
-# already imported its package. The text of a table has its shape, its columns (with the type and the number of missing
+# Tables and arrays of pandas, polars and NumPy. These packages are not imported here: the code that made the table or
+# array has already imported them. The text of a table has its shape, its columns (with the type and the number of missing
 # values), and its first rows as CSV.
 
 

@@ -17,7 +17,7 @@ _LIBRARIES = tuple(
     for path in {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _MOST_FOREIGN = 3
-"""The number of last frames that are kept if no frame of a traceback is in the person's own code."""
+"""If a traceback has no frame in the person's own code, this many of its last frames are kept."""
 _MOST_TEXT = 10_000
 """The most characters that are shown of an error's text, and of each of its notes."""
 _MOST_NOTES = 10

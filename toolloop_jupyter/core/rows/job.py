@@ -1,4 +1,4 @@
-"""Run one row: a `Job` is run by a session and gives a `Row`. `RowTasks` runs many rows in this process."""
+"""Run one row: a session runs a `Job`, and the result is a `Row`. `RowTasks` runs many rows in this process."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 LONGEST_PAUSE = 30.0
 """The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
-"""The most pauses in a row without an answered call. The next refusal then ends the run."""
+"""The most pauses without an answered call between them. The next refused call then ends the run."""
 GROWTH = 0.25
-"""After N answers, the allowed number N of simultaneous calls grows by GROWTH. Once CALM has passed, it grows by one."""
+"""Each answered call adds GROWTH / N to N, the allowed number of simultaneous calls. After CALM, each call adds 1 / N."""
 CALM = 60.0
-"""A number of seconds. If there was no pause for this time, N grows faster (see GROWTH)."""
+"""After this number of seconds without a pause, N grows faster (see GROWTH)."""
 
 
 class Turns:
