@@ -151,8 +151,16 @@ REFUSED = [
     (c29, "true", "arguments must be a JSON object, got boolean: true; c29 was not run"),
     (c29, '"x"', 'arguments must be a JSON object, got string: "x"; c29 was not run'),
     (c32, {"items": "[{]", "note": "n"}, '- items: expected an array, got "[{]"'),
-    (c37, '{"t":NaN}', "t: expected a finite number, got nan (or one too large); c37 was not run"),
-    (c37, '{"t":1e400}', "t: expected a finite number, got inf (or one too large); c37 was not run"),
+    (
+        c37,
+        '{"t":NaN}',
+        "t: expected a finite number, got nan (or a number that is too large); c37 was not run",
+    ),
+    (
+        c37,
+        '{"t":1e400}',
+        "t: expected a finite number, got inf (or a number that is too large); c37 was not run",
+    ),
     (c37, '{"t":"NaN"}', '- t: expected a finite number, got "NaN"'),
     (c40, {"zip": 20}, "- zip: expected a string, got 20"),
     (

@@ -74,7 +74,7 @@ class RowSource:
     def __init__(
         self, config: Config, table: Table, prompt: RowPrompt, store: Store | None, ask: AskRow | None
     ) -> None:
-        """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, the host of `config` asks."""
+        """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, `config.host` asks."""
         self._config, self._table, self._prompt, self._store, self._ask = config, table, prompt, store, ask
         self._keys = KeyMaker(config)
         self.again = 0

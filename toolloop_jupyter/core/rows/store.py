@@ -110,7 +110,7 @@ def encode_row(row: Row) -> JsonObject:
 
 def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
     """Join neighbouring pieces of text, or of reasoning, into one event. Otherwise, an API key that is split between two pieces
-    would not be found and hidden.
+    would not be hidden.
     """
     for kind, group in itertools.groupby(events, type):
         if kind is Text or kind is Reasoning:
@@ -191,7 +191,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         """Raises ArgumentTypeInvalid if `path` is not a path."""
-        # Imported late: few runs have a store, and each first cell imports this module.
+        # Imported here, so that the import of this module stays fast. Few runs have a store.
         from filelock import FileLock
 
         real = attempt_call(os.path.realpath, path)  # a file with several paths (links) gets one lock

@@ -23,7 +23,7 @@ from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
 TEXT = "row"
-"""The column's name in a table of texts. A table of texts has only this column."""
+"""The name of the only column in a table of texts."""
 Answers = Mapping[int, "tuple[Any, Mapping[str, object]]"]
 """Number of a row -> (the row's answer, the row's other cells: column -> cell)."""
 
@@ -91,11 +91,7 @@ class Table:
         return iter(Table(first))
 
     def frame(self, answers: Answers) -> Any:
-        """Return a DataFrame of the answers.
-
-        Rows from a polars DataFrame give a polars DataFrame, rows from a pandas DataFrame a pandas one. Other rows give a polars
-        DataFrame if polars is imported and pandas is not; else they give a pandas one.
-        """
+        """Return a DataFrame of the answers. `Rows.frame` states when pandas is used, and when polars is used."""
         columns = self._list_columns(answers)
         if self._kind == "polars" or (
             self._kind == "" and "polars" in sys.modules and "pandas" not in sys.modules
@@ -143,7 +139,7 @@ def _read_field(answer: object, name: str, *, is_one: bool) -> object:
 
 
 def _make_plain(value: Any) -> object:
-    """Convert a value to one that a polars column can hold."""
+    """Convert a value to a type that a polars column can hold."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -169,13 +165,13 @@ class RowPrompt:
         """Check the prompt against the rows that can be read before the run.
 
         A name in double braces stands for a column. If no column has this name, the name stands for one of `variables`.
-        `tell_text` writes the cell or the variable as text, as in any prompt. Raises ArgumentInvalid for a name that is neither a
-        column nor a variable, for a name that two columns have, for a variable that cannot be written as text, and for a prompt
-        that names no column, since the prompt would be the same for all rows.
+        `tell_text` makes the text of the cell or the variable. Raises ArgumentInvalid for a name that is neither a column nor a
+        variable, for a name that two columns have, for a variable that cannot be written as text, and for a prompt that names no
+        column, since the prompt would be the same for all rows.
         """
         self.text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
-        """Text in double braces -> the names that this text may mean. A name is that of a column or a variable."""
+        """Text in double braces -> the names (of columns or variables) that this text may mean."""
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
         }

@@ -19,7 +19,7 @@ from .table import Table
 
 SHOWN_LAST = 3
 RATE_OF = 50
-"""The rate is measured over this number of rows: those that ended last."""
+"""The number of rows over which the rate is measured. These are the rows that ended last."""
 
 OnError = Literal["continue", "stop"]
 

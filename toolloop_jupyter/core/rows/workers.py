@@ -101,7 +101,7 @@ class Workers:
         self._over = asyncio.Event()
         """Set if no further chunk may be sent."""
         self._alone = asyncio.Lock()
-        """The lock of a row in its last try. Only one row at a time is in its last try, since this row may kill its worker."""
+        """Locked during the last try of a row. The row may kill its worker, so only one row at a time is in its last try."""
 
     def _pack(self, config: Config, concurrency: int, max_cost: float | None) -> bytes:
         parts: dict[str, object] = {

@@ -183,7 +183,7 @@ def _copy_options(given: Mapping[str, object]) -> dict[str, object]:
         if not isinstance(value, Mapping):
             raise ArgumentTypeInvalid(
                 f"{name} in completion_kwargs must be a mapping of names to values, got {type(value).__name__}; "
-                f"write {name}={{'NAME': 'VALUE'}}"
+                f"write completion_kwargs={{{name!r}: {{'NAME': 'VALUE'}}}}"
             )
         copied[name] = dict(value)
     return copied

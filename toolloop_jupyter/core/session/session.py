@@ -62,7 +62,7 @@ CLOSED = "session is closed; make a new one with agent_session(…, history=sess
 
 
 Given: TypeAlias = "str | Sequence[object] | Prompt"
-"""A prompt before `prepare`: a text, or a list of texts, pictures, paths and other values. A Prompt is already prepared."""
+"""A prompt from a caller: a text, a list (of texts, pictures, paths and other values) or a Prompt that `prepare` has made."""
 
 
 def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
@@ -199,7 +199,8 @@ class AsyncSession:
         `streamed`: True if turns may be read as streams. Then the reader of a stream can answer Approvals.
         `lasting`: False if there will be only one turn. Then a person cannot allow tool calls for the whole session.
         `turns`: the index into `history` where each turn began, as in `starts`. `rewind` needs these indexes.
-        `allowed`: the tool calls that a person has allowed for the session, if several sessions share them.
+        `allowed`: the tool calls that a person has allowed so far. Pass the same object to several sessions that share these
+        approvals. If `allowed` is None, the session has approvals of its own.
         `family`: the `Route.family` of the model that answered last in `history`.
 
         Raises ValueError if permissions are "ask" and nobody can be asked, HistoryInvalid if `history` is not valid.
@@ -242,9 +243,9 @@ class AsyncSession:
     async def arun(self, prompt: Given) -> Result:
         """Run one turn to its end and return its Result.
 
-        `prompt` is a text, or a list of texts, pictures, paths and other values. Raises OutputInvalid (the Result is in its
-        `.result`) if the answer does not fit `output=`, SessionClosed if the session is closed, HarnessError if another turn is
-        running.
+        `prompt` is a text, or a list of texts, pictures, paths and other values. Raises OutputInvalid if the answer does not
+        fit `output=` (the error's `result` is the Result), SessionClosed if the session is closed, HarnessError if another turn
+        is running.
         """
         return await AsyncEventStream(self, prompt, streamed=False).collect()
 
@@ -469,7 +470,7 @@ class AsyncEventStream:
 
     @property
     def approver(self) -> Approver:
-        """Who decides about this turn's tool calls."""
+        """Return who decides about this turn's tool calls: "callback", "reader", "host" or "nobody"."""
         return find_approver(self._session.config, streamed=self._streamed)
 
     def __aiter__(self) -> AsyncEventStream:
@@ -522,7 +523,7 @@ class AsyncEventStream:
             raise
 
     async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
-        """Wait up to WIND_DOWN seconds for the end of a stopped turn. Put a message for the person into `error`."""
+        """Wait up to WIND_DOWN seconds for the end of a stopped turn. Then make `error` say that the run was stopped."""
         with contextlib.suppress(asyncio.CancelledError):  # cancelled again: do not wait any longer
             await asyncio.wait({task}, timeout=WIND_DOWN)
         note = None
@@ -631,8 +632,8 @@ def _find_invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
 
 
 async def _let_cancel_come() -> None:
-    """Wait for a CancelledError that has not been raised yet. The turn was told to stop and has then ended by itself before the
-    error came.
+    """Let asyncio raise the CancelledError of a stop, and catch this error. Call this after a turn that was told to stop and
+    ended by itself before the error was raised.
     """
     try:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Sessions and streams for code without `await`. Also a coroutine whose repr tells a person that `await` was forgotten."""
+"""Sessions and streams for code without `await`. The repr of `Pending`, a wrapped coroutine, says that `await` is missing."""
 
 from __future__ import annotations
 

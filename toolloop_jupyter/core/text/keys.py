@@ -67,8 +67,8 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Yield the keys in the option `name`. A value with the name of a key is a key. In other values, passwords and keys in web
-    addresses are found.
+    """Yield the keys in the option `name`. If `name`, or a name inside `value`, is a usual name for a key, the value of this name
+    is a key. In other values, passwords and keys in web addresses are found.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -86,8 +86,9 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
     """Yield the keys in a text. Passwords and keys in web addresses are always found.
 
-    `whole`: True if the text has the name of a key. Then the named keys in a JSON text are found. If the text is not JSON and has
-    no key in a web address, the whole text is a key.
+    `whole`: True if the option with this text has a usual name for a key. Then the whole text is a key, with two
+    exceptions: if the text is a JSON object, the values in the object are searched; if a web address in the text has a key, the
+    rest of the text is not a key.
     """
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -195,7 +196,7 @@ class _KeyPattern:
         """Characters that are in every text with the key. A text without these characters is not searched."""
 
     def _follow(self, text: str, at: int) -> tuple[int, int]:
-        """Return (how many characters of the key are in `text` from index `at` on, the index after these characters)."""
+        """Return (count, end): `text` has `count` characters of the key from index `at` on, and `end` is the index after them."""
         for count, step in enumerate(self._steps):
             if (match := step.match(text, at)) is None:
                 return count, at

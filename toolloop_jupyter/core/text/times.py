@@ -22,13 +22,13 @@ def keep_times(*, keep: bool) -> None:
 
 
 def are_times_kept() -> bool:
-    """Return whether transcripts have times. The setting or the environment variable TOOLLOOP_TIMES can turn them off."""
+    """Return True if transcripts have times. The setting or the environment variable TOOLLOOP_TIMES can turn the times off."""
     return _Setting.keeps and os.environ.get("TOOLLOOP_TIMES", "").strip().lower() not in _OFF
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """Return a duration as text: "0.31 s" below ten seconds, else "0:21" or "1:02:03". If `whole` is True, "5 s" is written
-    instead of "5.00 s", for a running clock.
+    """Return a duration as text: "0.31 s" below ten seconds, else "0:21" or "1:02:03". If `whole` is True, the
+    seconds are a whole number, as on a running clock: "5 s", not "5.00 s".
     """
     if seconds < 10:
         return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"

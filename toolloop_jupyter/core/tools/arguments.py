@@ -320,13 +320,13 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
 def parse_part(text: str, count: Iterator[int]) -> object:
     """Read a JSON text inside the arguments. The rules are those of `parse_arguments`.
 
-    `count` counts the values of all texts that are read with the same `count`. Raises InvalidArguments.
+    `count` counts the JSON values. Pass the same `count` for all texts in the arguments of one call. Raises InvalidArguments.
     """
     return _copy(_load(text)[0], (), count)
 
 
 def _decode(raw: object) -> tuple[JsonObject, bool]:
-    """Return (the object that was sent, True if `raw` is this object as strict JSON). Every JSON parser accepts strict JSON."""
+    """Return (object, strict): `object` was sent; `strict` is True if `raw` is text that every JSON parser reads as `object`."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
@@ -356,8 +356,8 @@ _BEFORE_VALUES = ",[{"
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """Return (the value of a JSON text, True if the text is strict JSON). Many models send a raw line break in a string. This is
-    accepted, but it is not strict JSON.
+    """Return (value, strict): `value` is the value of a JSON text; `strict` is True if every JSON parser accepts the text. Many
+    models send a raw line break in a string. This function accepts such a text, but `strict` is then False.
     """
     # Outside of strings, a text has at least as many values as commas or opening brackets. So a text with too many values is
     # refused before its values are made.
@@ -416,7 +416,7 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise InvalidArguments(
-                f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
+                f"{write_path(path)}: expected a finite number, got {value} (or a number that is too large)"
             )
     elif isinstance(value, (list, tuple)):
         return [_copy(item, (*path, index), count) for index, item in enumerate(value)]

@@ -156,7 +156,7 @@ def _check_satisfiable(schema: JsonSchema) -> None:
 
 
 def _is_satisfiable(node: object, sure: set[str]) -> bool:
-    """Return True if a value can be valid for `node`, judged by its bounds and its required parts.
+    """Return True if a value can be valid for `node`. Only the bounds and the required parts of `node` are checked.
 
     `sure` has the names of the definitions for which a valid value is known to exist. If `node` has something that pydantic never
     writes (a reference to another document, `true`, a bound that is not a number), this part is not checked.
@@ -289,9 +289,7 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """Change the schema of an object, which a server has sent, into the form of a function's schema. The new schema allows the
-    same values.
-    """
+    """Return a server's object schema in the form of a function's schema. The returned schema allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     renamed = dict(given)
     if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
@@ -299,7 +297,7 @@ def adapt_schema(schema: JsonSchema) -> JsonSchema:
         renamed = map_schema(renamed, _rename_definitions)
     known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
     used = [str(node["$ref"]) for node in walk_schema(renamed) if "$ref" in node]
-    # Definitions are moved only if all references are of this kind, and none is in a place that `walk_schema` skips.
+    # Definitions are moved only if all references refer to `known` definitions and `walk_schema` has found all references.
     is_plain = known.issuperset(used) and len(used) == json.dumps(renamed).count('"$ref"')
     made = map_schema(renamed if is_plain else given, _adapt)
     made.setdefault("properties", {})
@@ -325,7 +323,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
-        # A tagged union. Some providers do not know `discriminator`. It is not needed, since each member has its tag.
+        # A tagged union. Some providers do not know `discriminator`. The members' tags make the keyword unnecessary.
         node["anyOf"] = node.pop("oneOf")
         node.pop("discriminator", None)
     if "const" in node:

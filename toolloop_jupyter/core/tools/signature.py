@@ -54,7 +54,7 @@ class Parameter:
     positional: bool
     """True if the argument can be passed only by position (the parameter is before a `/`)."""
     own_key: str = ""
-    """The name that the person wrote for the schema, if providers do not accept this name and `key` is another one; else ""."""
+    """The name that the person wrote for the schema, if providers do not accept this name and `key` is another name; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
     """The `Field(...)` that was written as the default value. The default is inside the `Field`."""
@@ -253,7 +253,7 @@ def _refuse(problem: str) -> ToolDefinitionError:
 
 
 def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
-    """Return (the parameters that the model fills, the name of the parameter annotated `ToolContext` or None).
+    """Return (parameters, context): the model fills `parameters`; `context` is the name of the ToolContext parameter, or None.
 
     Raises ToolDefinitionError, which lists all problems of the signature.
     """
@@ -347,7 +347,7 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     if written is EMPTY:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": written})
-    # An annotation is code of a person, and it may use classes of this person. So evaluating it may raise any error.
+    # Evaluating an annotation runs code that a person wrote, so any error may be raised.
     hints = attempt_call(lambda: typing.get_type_hints(holder, *namespace, include_extras=True))
     found = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
     if not isinstance(found, Raised):
