@@ -1,4 +1,4 @@
-"""Connect to an MCP server, and make its tools.
+"""Connect to an MCP server. The server's tools become tools of the notebook.
 
 The tools are pinned: a call is refused if the server has changed the tool since it was listed.
 """
@@ -45,9 +45,9 @@ MANY_TOOLS = 128
 `CompletionCreateParams#tools`). If a request has more tools, OpenAI's API answers with the error "array_above_max_length"
 (zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
 MANY_TOKENS = 5_000
-"""If the tools of a server have more tokens in all, `connect()` warns: each request to the model sends all these tokens."""
+"""If all tools of a server have more tokens than this, `connect()` warns: each request to the model sends all these tokens."""
 _BY_HAND = 600.0
-"""How many seconds a call may take if a person's own code calls the tool, and not a model."""
+"""How many seconds a call may take if the user's code calls the tool directly, without a model."""
 
 
 class Connection(ToolSource):
@@ -251,7 +251,7 @@ class _Life:
         self.log = ServerLog()
         self.closed = False
         self.news: object | None = None
-        """None if `_listed` is up to date. If the server's list may have changed, `news` is a new object for each such change."""
+        """None if `_listed` is up to date. Each possible change of the server's list sets a new object (see `_take_list`)."""
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
@@ -277,7 +277,7 @@ class _Life:
         return listed
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
-        """Call a tool for a person's own code, without a model. Raises ServerError."""
+        """Call a tool directly from the user's code; no model is involved. Raises ServerError."""
         link = self._open_again()
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
@@ -339,7 +339,7 @@ class _Life:
     async def _look_again(self, client: Any) -> None:
         """Read the server's list again, since the list may have changed, or the server was started again.
 
-        If another call begins before the new list has arrived, this call reads the list, too.
+        If another call begins before the new list has arrived, the other call reads the list, too.
         """
         news = self.news
         self._take_list(await _list_all(client), news)

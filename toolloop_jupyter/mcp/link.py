@@ -310,7 +310,7 @@ class Link:
 
     @asynccontextmanager
     async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:
-        """Start the server's process, and yield the streams to it. Afterwards, end all processes of the server's process group."""
+        """Start the server's process, and yield the streams to it. Afterwards, end all processes of the server's group."""
         import anyio
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -354,7 +354,7 @@ class Link:
 def _require_client() -> None:
     """Import the package `mcp`. Raises Mistake if the package is not installed.
 
-    The import takes a second. It is done here, so that this second is not part of the server's time for the handshake.
+    The import is slow. So it runs here, before the server's time for the handshake begins.
     """
     try:
         from mcp import Client  # noqa: F401
@@ -381,7 +381,7 @@ def _silence_client_log() -> None:
 
 
 def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...], Path]:
-    """Return (a command that writes its process id to `file` and then runs `command`, `file`).
+    """Return (command, file). The returned command writes its process id to `file`, and then runs the given `command`.
 
     The client (mcp 2.3) starts the server in a new process group, but does not give us the process id. If the server ends by
     itself, the client does not end the server's child processes. So `_end_group` needs the id. On Windows, `command` is

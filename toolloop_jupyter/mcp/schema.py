@@ -41,7 +41,7 @@ from ..core.tools import (
 LONGEST = 100_000
 """How many characters a schema may have. The longest schemas of real servers have several thousand characters."""
 MOST_PARTS = 2_000
-"""How many schemas may be inside a schema, itself included. The check of each schema takes a millisecond."""
+"""How many schemas a schema may contain. The outer schema counts, too. The check of each schema takes a millisecond."""
 _LONGEST_CHAIN = 50
 """How many references may follow each other: a `$ref` to a part that is a `$ref` again, and so on."""
 _MOST = 10  # the most problems that one message lists
@@ -96,7 +96,7 @@ def check_schema(schema: JsonSchema) -> None:
 
 
 def _write(schema: JsonSchema) -> bytes:
-    """Return the JSON bytes that a provider gets.
+    """Return the schema as the JSON bytes that a provider gets.
 
     Raises ValueError if the schema has a value that JSON does not allow, such as NaN or a lone surrogate.
     """
@@ -217,7 +217,7 @@ def _find_draft(schema: JsonSchema) -> type[Validator]:
 
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
-    """Return a validator for the draft that counts the keywords it tries.
+    """Return a validator class for `draft`. The validator counts the keywords that it checks.
 
     `names_by_pattern` means that the schema has patterns for property names. Then the keywords that try such patterns are not
     checked.
@@ -261,7 +261,7 @@ def _check_enum(
 ) -> Iterable[jsonschema.ValidationError]:
     """Check `enum`. Python compares the value with all choices first, since this is fast.
 
-    Only the choices that are equal in Python go through the slow check of jsonschema, for which 1 and true are different.
+    jsonschema's check is slow, but distinguishes 1 from true. So only the choices that are equal in Python go through this check.
     """
     equal = [one for one in wanted if one == instance]
     check: _Check = jsonschema.Draft202012Validator.VALIDATORS["enum"]
@@ -283,7 +283,7 @@ def _check_pattern(
 
 
 def _longest_match(pattern: str) -> int:
-    """Return how many characters a text may have so that the pattern is tried on it. -1: the pattern is never tried.
+    """Return a limit: the pattern is tried only on texts with at most this many characters. -1: the pattern is never tried.
 
     Each repetition or alternative in the pattern (`*`, `+`, `?`, `{1,9}`, `|`) may multiply the time by the length of the text.
     """
@@ -404,7 +404,7 @@ class SchemaArguments(JsonArguments):
             if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
                 continue
             if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-                # `parse_arguments` applies the same rules as to all arguments.
+                # `parse_arguments` is used, so that the same rules apply to this JSON text as to all arguments.
                 made = attempt_call(parse_arguments, f'{{"it": {value}}}')
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]

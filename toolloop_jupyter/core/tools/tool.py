@@ -89,7 +89,7 @@ class Tool:
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
-    """How the function runs. If a "sync" function wraps an async function, it may return an awaitable."""
+    """How the function runs. A "sync" function may return an awaitable, for example if this function wraps an async function."""
     context_parameter: str | None = field(default=None, repr=False)
     """The name of the parameter that gets a `ToolContext`. This parameter is not in the schema."""
     origin: str = field(default="", repr=False)
@@ -135,8 +135,8 @@ class BoundCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """The arguments as JSON, including the defaults. The keys are the names in the schema. The mapping cannot be changed, so it
-    can be shown and saved."""
+    """The arguments as a JSON object, including the defaults. The keys are the names in the schema. The object cannot be changed,
+    so the values that are shown and saved stay the same."""
     arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
@@ -169,11 +169,11 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def __call__(self, **arguments: object) -> object:
-        """Call the tool from a person's own code."""
+        """Call the tool from the user's code."""
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """Return the Tool. An approval of several calls is valid only as long as the Tool's `function` is the same object."""
+        """Return the Tool. If a later Tool has another `function`, earlier approvals of several calls are no longer valid."""
 
 
 class ToolSource(ABC):
@@ -339,7 +339,7 @@ def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Functi
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
-    """Return the tools. If several tools have the same name, each of these names gets the tool's qualifier as a prefix."""
+    """Return the tools. If several tools have the same name, put the qualifier of each such tool before the tool's name."""
     counts = Counter(made.name for made in tools)
     return [
         dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)

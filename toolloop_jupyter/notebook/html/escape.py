@@ -2,9 +2,9 @@
 
 A person who allows or denies a call must see every character (`visible`) and every blank (`visible_text`, `visible_json`). In
 prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
-prose must not deceive the person (`prose`). Pages, terminals and files write a hidden character in the same way, for example as
+prose must not deceive the person (`prose`). A hidden character looks the same in pages, terminals and files, for example
 ⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
-`inline` everywhere else, since MathJax looks for dollars there.
+`inline` everywhere else, since MathJax looks for `$` there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def visible(text: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """Replace invisible characters like `visible`, and also make blanks visible. This is for a text that a person has to approve.
+    """Replace invisible characters as `visible` does, and show blanks, too. This is for a text that a person has to approve.
 
     Several blanks in a row, or a blank at the beginning or end of a line, are shown as dots. A very long row of blanks would push
     text out of sight, so the number of blanks is shown instead. Each tab, and each line break at the beginning or end of the
@@ -65,10 +65,7 @@ def visible_text(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Return `text`. Each very long row of blanks is replaced by the number of its blanks.
-
-    A long row of blanks would push the text behind it out of sight.
-    """
+    """Return `text`. Each very long row of blanks is replaced by the number of its blanks."""
     return _GAPS.sub(_write_dots, text)
 
 
@@ -78,19 +75,19 @@ def _write_dots(run: re.Match[str]) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Replace characters of JSON text like `visible_text`, but keep the blanks at the beginning of each line (the indentation)."""
+    """Replace characters of JSON text as `visible_text` does, but keep the indentation: the blanks that begin each line."""
     return "\n".join(
         " " * (len(line) - len(bare := line.lstrip(" "))) + visible_text(bare) for line in text.split("\n")
     )
 
 
 def prose(text: str) -> str:
-    """Replace invisible characters of prose like `visible`, but keep the joiners and direction marks of scripts and emoji."""
+    """Replace invisible characters as `visible` does, but keep the joiners and direction marks of scripts and emoji."""
     return NOT_PLAIN.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def in_a_line(text: str) -> str:
-    """Replace invisible characters like `visible`, and replace each line break by ␊. The result is one line.
+    """Replace invisible characters as `visible` does, and replace each line break by ␊. The result is one line.
 
     So the text of a model or tool cannot add a line that looks like a line of this package.
     """
@@ -113,7 +110,7 @@ def esc(text: str) -> str:
 
 
 def guard_math(escaped: str) -> str:
-    """Put each dollar and each backslash of escaped text into a separate `<span>`, so that MathJax finds no formula in the text.
+    """Put each `$` and each backslash of escaped text into a separate `<span>`, so that MathJax finds no formula in the text.
 
     MathJax 2 to 4 finds a formula only if both of its delimiters are in the same element.
     """
@@ -123,7 +120,7 @@ def guard_math(escaped: str) -> str:
 def inline(text: str) -> str:
     """Return `text` escaped for HTML outside of code.
 
-    There, a front-end would typeset the text between two dollars as a formula. `guard_math` prevents this.
+    Outside of code, a front-end would typeset the text between two `$` signs as a formula. `guard_math` prevents this.
     """
     return guard_math(esc(text))
 

@@ -2,8 +2,8 @@
 
 The HTML loads nothing and runs no code. Raw HTML in the text is shown as text. Links have only http, https and mailto addresses,
 and the address can be seen. Images become links, since the request for a picture can send data to the picture's server. Headings
-are `<p>` elements, since JupyterLab would put `<h1>` to `<h6>` into the notebook's table of contents. `guard_math` hides dollars
-outside of formulas from MathJax.
+are `<p>` elements, since JupyterLab would put `<h1>` to `<h6>` into the notebook's table of contents. `guard_math` hides each
+`$` outside of formulas from MathJax.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
 """The characters for which the parser needs much time, and how many of these characters a text may have. If it has more, the
 text is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
-"""The beginning of a quoted line, and how many marks a quoted line counts as. For each quoted line, the parser (markdown-it-py 4)
-looks for the end of the quote in all later lines."""
+"""The beginning of a quoted line, and the number of marks that are counted for this line. The number is large: for each quoted
+line, the parser (markdown-it-py 4) looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -99,7 +99,7 @@ def _write_words(text: str) -> str:
 
 
 def _make_link_tag(target: str) -> str:
-    # The `title` shows the real address, since the words of a link may name another one. Untrusted notebooks keep the `title`.
+    # The `title` shows the real address, since a link's text may name another address. Untrusted notebooks keep the `title`.
     address = html.escape(target)
     return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
 
@@ -171,7 +171,7 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
     """Split a text that the model is still writing. Return (the complete part, the rest), or None if no part is complete.
 
     The text is split before the last Markdown block if the earlier blocks have at least `enough` characters. If not, a text with
-    more than `longest` characters is split at the end of a line. If this line is inside a fence, the rest begins with a new fence.
+    more than `longest` characters is split at the end of a line. If that line is in a fence, the rest begins with a new fence.
     """
     ends = [match.end() for match in re.finditer("\n", text)]
     if len(text) < enough or not ends:
@@ -201,7 +201,7 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # `_NOTATION`. All other formulas are shown as source. A formula is also shown as source if its size is not limited: if it has
 # very many rows, or a length behind `\\`.
 #
-# Dollars can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its dollars, and no letter or
+# A `$` can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its `$` signs, and no letter or
 # digit directly outside. A text is no formula if it is an amount followed by words, or if it looks like `${A}:${B}` in a shell.
 
 LONGEST_FORMULA = 2_000
@@ -291,12 +291,12 @@ _TYPESET = re.compile(r'<span class="mathjax_process tex2jax_process">\\[(\[](.*
 
 
 def as_source(page: str) -> str:
-    """Return HTML of this package with each formula as source code, for a page without MathJax."""
+    """Return `page`, HTML of this package, with each formula as source code. An exported page has no MathJax."""
     return _TYPESET.sub(r"<code>\1</code>", page)
 
 
 def _is_money(content: str) -> bool:
-    """Return True if the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
+    """Return True if the text between two `$` signs is an amount and words, for example "$5 (= €4) or 6 US$"."""
     if not content[:1].isdigit() or content.isdigit():
         return content.startswith("$")
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):

@@ -56,7 +56,7 @@ _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 def clean_html(raw: str) -> str:
     """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML.
 
-    Each element is closed, and there are no styles, classes or ids. Return "" if the elements are nested too deep.
+    Return "" if the elements are nested too deep.
     """
     import nh3
 

@@ -148,7 +148,7 @@ def put_style_behind(html: str) -> str:
 
 
 DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}</style>"
-"""The dark colours for an exported page. They apply if the reader's system uses dark mode. A notebook has its own theme."""
+"""The dark colours for an exported page, which has no theme. The page is dark if the reader's system uses dark mode."""
 
 _CARD_RULES = """
 .tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;

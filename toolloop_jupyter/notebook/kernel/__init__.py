@@ -43,7 +43,7 @@ ipykernel; the versions of Python are in parentheses:
 
     the cell waits in                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
-    nest_asyncio2 1.7.4 and the pump         arrives       arrives       click arrives only after ■ (its handle is held back)
+    nest_asyncio2 1.7.4 and the pump         arrives       arrives       click arrives only after ■ (asyncio's handle waits)
     run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
 
 So this package does not use these two packages for `agent()`. `%toolloop nest` (`nest_loop`) applies nest_asyncio2, so that a

@@ -1,4 +1,4 @@
-"""Redirect prints and displays. The code that prints has a target. Its output goes there, even if another cell is running.
+"""Redirect prints and displays. Output goes to the target of the code that prints, even if another cell is running.
 
 The target is the value of a context variable. `redirect_output(target)` sets the target for the code in its `with` block, for
 the tasks of this code, and for threads that run in a copy of the context (`asyncio.to_thread` and tool threads do this). While a
@@ -106,7 +106,7 @@ def redirect_output(target: Target | None) -> Iterator[None]:
 
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
-    """Redirect output like `redirect_output`, but include threads that have no copy of the context.
+    """Redirect output as `redirect_output` does, but include threads that have no copy of the context.
 
     If a thread still runs after the `with` block, its output is redirected until the thread ends.
     """
@@ -162,7 +162,7 @@ def find_stream(name: str) -> Any:
 # --- The hooks.
 
 _MARK = "_toolloop_hook"
-"""The name of an attribute of each hooked method. Its value is the `_MethodHooks` that has set the method."""
+"""Each hook that is a method has an attribute with this name. The attribute contains the `_MethodHooks` that set the hook."""
 _lock = threading.RLock()
 """A thread holds this lock while it installs or removes hooks."""
 
@@ -183,8 +183,8 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
                 setattr(sys, name, stream)
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
-                # An older logging handler has stored ipykernel's stream, and does not use `sys.stderr`. So the stream itself
-                # gets a hook, too.
+                # A logging handler may have stored ipykernel's stream earlier. Such a handler does not use `sys.stderr`. So the
+                # stream itself gets a hook, too.
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
@@ -248,9 +248,9 @@ class _StreamHook:
 
 
 class _MethodHooks:
-    """Replaces methods of one object, `owner`, by attributes of this object, and later restores the old attributes.
+    """Replaces methods of the object `owner` by hooks, and later restores the methods.
 
-    Other objects of the same class are not changed.
+    The hooks are attributes of `owner`, so other objects of the same class are not changed.
     """
 
     def __init__(self, owner: Any, methods: Mapping[str, Callable[..., object]]) -> None:
@@ -261,7 +261,7 @@ class _MethodHooks:
             setattr(owner, name, method)
 
     def remove(self) -> None:
-        """Restore the old attributes. If other code has replaced a hooked method meanwhile, this method is not changed."""
+        """Restore the methods of `owner`. A hook that other code has replaced meanwhile is left alone."""
         for name, method in self._methods.items():
             if vars(self._owner).get(name) is method:
                 delattr(self._owner, name)
@@ -384,7 +384,7 @@ _NOT_OF_A_TOOL = (
 
 
 def _find_innermost() -> _Redirection | None:
-    """Return the redirection that is inside all others. Return None if there is no redirection, or if two run in parallel."""
+    """Return the redirection that is inside all others. Return None if there is none, or if tools run in parallel."""
     outer = {id(each.outer) for each in _entered if each.outer is not each.target}
     innermost = [each for each in _entered if id(each.target) not in outer]
     return innermost[0] if len(innermost) == 1 else None

@@ -313,7 +313,7 @@ def name_cells(traceback: str) -> str:
 
 
 def find_last_error() -> BaseException | None:
-    """Return the error that the shell has shown last, or None. IPython stores the error in `sys.last_value`, like Python."""
+    """Return the error that the shell has shown last, or None. IPython stores the error in `sys.last_value`, as Python does."""
     error = getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
 

@@ -36,7 +36,7 @@ async def serving_clicks() -> AsyncIterator[None]:
     """Deliver clicks during the `async with` block although the cell is waiting, and notice interrupts at once.
 
     Several runs may be in such a block at the same time. In an awaited cell of IPython in a terminal, Ctrl-C cancels the run, so
-    that no unfinished task remains on IPython's loop. In plain Python, this does nothing.
+    that no unfinished task remains on IPython's loop. In plain Python, the block does nothing.
     """
     with _silence_late_clicks():
         async with serving_nested_run(None):
@@ -47,7 +47,7 @@ async def serving_clicks() -> AsyncIterator[None]:
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
     """Do the same as `serving_clicks`, and send the output of the run's tools to the cell that started the run.
 
-    Use this for a run that Python code starts, such as `agent()`.
+    This block is for a run that Python code starts, such as `agent()`.
     """
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
@@ -132,14 +132,14 @@ class _Pump:
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
         self._kernel, self._outer, self._users = kernel, outer, 0
-        # private: ipykernel 6.0 to 6.x have `msg_queue`, a tornado Queue of (number, dispatch, arguments). ipykernel >= 7.4 has no
-        # such queue, and dispatches comm messages itself while a cell is running.
+        # private: ipykernel 6.0 to 6.x have `msg_queue`, a tornado Queue of (number, dispatch, arguments). ipykernel >= 7.4 has
+        # no such queue, and dispatches comm messages itself while a cell is running.
         self._queue: Any = getattr(kernel, "msg_queue", None)
         self._seen = -1
         """The number of the newest message that the pump has checked and left in the queue."""
         self._dispatching: asyncio.Task[None] | None = None
         self._of_cell: _State
-        """The state of the interrupted cell. The pump restores this state after the message was handled."""
+        """The state of the interrupted cell. The pump restores this state after each message."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
         # This task runs without the run's target, since the prints of a widget's callback are not output of the run.
@@ -270,7 +270,7 @@ class _Pump:
 
 
 _pumps: list[_Pump] = []
-"""The pumps; the newest pump is the last one. Only the newest pump dispatches messages. The others are blocked."""
+"""The pumps; the newest pump is the last one."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
@@ -346,7 +346,7 @@ class CardComms:
             comm._reply_subshell_for = lambda _data, _default: self._subshell
 
     def is_click(self, comm: object) -> bool:
-        """Return True if the kernel is now handling a message from the front-end to this comm, so that a person has clicked.
+        """Return True if a person has clicked: if the kernel is now handling a message from the front-end to this comm.
 
         Return False if other code has called the callback of the click. If the kernel is not ipykernel, the two cases cannot be
         distinguished, and the result is True.

@@ -73,7 +73,7 @@ class Interrupts:
             _entered.remove(self)
             if self._next_look is not None:
                 self._next_look.cancel()
-            # If a cell has ended meanwhile, it may have set another handler. Then that handler stays.
+            # If a cell has ended meanwhile, the kernel may have set another handler. Then the kernel's handler stays.
             if signal.getsignal(signal.SIGINT) == self._interrupt:
                 signal.signal(signal.SIGINT, self._handler_before)
 
@@ -132,8 +132,8 @@ def _can_handle_signals() -> bool:
 def allow_interrupts() -> Iterator[None]:
     """Let an interrupt stop blocking code on the loop's thread during the `with` block. The block then raises CancelledError.
 
-    This is used for a sync tool that runs on the loop, and for `input()` in a terminal. Without it, an interrupt would have an
-    effect only after the blocking code has ended. Outside the main thread, the block does nothing.
+    This is used for a sync tool that runs on the loop, and for `input()` in a terminal. Without this block, an interrupt would
+    have an effect only after the blocking code has ended. Outside the main thread, the block does nothing.
     """
     if not _can_handle_signals():
         yield
@@ -198,11 +198,12 @@ async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
 
 
 def show_in_one_line(error: BaseException) -> None:
-    """Let the present cell show `error` in one line, and let the cell not count as failed. An interrupt has caused `error`.
+    """Show `error` in one line in the present cell, and do not count the cell as failed. An interrupt has caused `error`.
 
-    If a cell fails, a front-end drops all cells that are waiting behind this cell. But an interrupt should end only the run. Two
-    hooks are used for this. To show an exception, IPython (7 to 9) calls its method `_render_traceback_`. And IPython passes the
-    result of the cell to `post_run_cell` before ipykernel (6.17 to 7.4) answers the front-end.
+    If a cell fails, a front-end drops all cells that are waiting behind this cell. But an interrupt should end only the run.
+    IPython (7 to 9) shows an exception by a call of the exception's method `_render_traceback_`: here, this method returns one
+    line. Before ipykernel (6.17 to 7.4) answers the front-end, IPython calls `forgive`. `forgive` removes `error` from the result
+    of the cell.
     """
     shell = get_shell()
     if shell is None:
@@ -238,9 +239,9 @@ def find_idle_loop() -> asyncio.AbstractEventLoop | None:
 def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
     """Let Ctrl-C cancel the awaited cell that is running on this loop, during the `with` block.
 
-    If SIGINT does not have Python's default handler, the block does nothing. By default, Ctrl-C raises KeyboardInterrupt in the
-    code of the loop. Then the cell ends with a traceback of the loop. The awaited task is not ended: it continues when the next
-    cell awaits something.
+    If SIGINT does not have Python's default handler, the block does nothing. Without the block, Ctrl-C raises KeyboardInterrupt
+    in the code of the loop. Then the cell ends with a traceback of the loop. The awaited task has not ended: the task continues
+    when the next cell awaits something.
     """
     if get_shell() is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return nullcontext()
