@@ -186,7 +186,7 @@ _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
 def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
-    """Return letter -> (label, effect): each letter that a person may type, its label in the question, and what the letter does."""
+    """Return letter -> (label, effect): each letter that a person may type, its label in the question, and its effect."""
     tool = visible(approval.tool)
     keys = {
         "y": ("[y]es", "run it with these arguments"),

@@ -270,7 +270,7 @@ def _has_own_hook(shell: Any, error: Exception) -> bool:
     rich's).
     """
     hooks = ("showtraceback", "_showtraceback")
-    # When ipykernel starts, it also sets these methods on the shell object. Methods of the shell's class do not count as replaced.
+    # When ipykernel starts, it also sets these methods on `shell`. Methods of the shell's class do not count as replaced.
     is_replaced = any(
         getattr(vars(shell)[name], "__func__", None) is not getattr(type(shell), name)
         for name in hooks
