@@ -7,16 +7,15 @@ this loop. `_turn_running_loop` works around these rules while it waits. Afterwa
 1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
 2. asyncio refuses to run a task while another task is the current one. We make the outer task not current (`_leave_task`), and
    make it current again after the wait.
-3. The outer `_run_once` has counted the handles that it is going to run. If we have run some of these handles, we add a handle
-   that does nothing for each of them before we return.
+3. The outer `_run_once` has counted the handles that it is going to run. Before we return, we add one handle without
+   effect for each of these handles that we have run.
 4. A handle cannot run if a function that has not returned yet runs in the same context ("cannot enter context"). We run the
    handle in a copy of its context. ipykernel 7 runs all cells in one context, so each message that waits behind the cell needs
    this copy.
 
 private: `_run_once`, `_ready`, `_stopping`, `Handle._context`, `_enter_task` and `_leave_task` are the same in CPython
-3.10 to 3.14. We have tested 3.10 to 3.13. A public function that runs a running loop would replace these names, but CPython
-plans no such function. Loops that are not asyncio's own (uvloop) lack these names, and `run_sync` raises `LoopUnsupported`
-there.
+3.10 to 3.14. We have tested 3.10 to 3.13. CPython plans no public function that could replace these names. Loops that are not
+asyncio's own (uvloop) lack these names, and `run_sync` raises `LoopUnsupported` there.
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
         outer = None
     messages: list[str] = []
     kernel = get_kernel()
-    # Find the cell for the output of a widget's callback now. Later, while the callback waits, the kernel's parent message is
-    # that of the interrupted cell again.
+    # In a widget's callback, find the cell for the callback's output now. While the callback waits, another cell may continue,
+    # and the kernel's parent message is then the execute request of that cell.
     cell = Cell.here() if kernel is not None and in_callback(kernel) else None
 
     async def serve_and_run() -> T:
@@ -132,8 +131,8 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work`, and wake the loop often. Another thread may raise an exception in this thread, to stop a tool. Python
-    raises it here only when the loop wakes.
+    """Await `work`, and wake the loop often. To stop a tool, another thread may raise an exception in this thread. Python raises
+    this exception only when the loop wakes.
     """
     task = asyncio.ensure_future(work)
     while not task.done():

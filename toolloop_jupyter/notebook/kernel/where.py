@@ -80,8 +80,8 @@ def has_widgets() -> bool:
 def has_widget_frontend() -> bool:
     """Return whether a person can probably click a widget: this is a kernel with widgets, and its client answers `input()`.
 
-    No front-end tells the kernel that it shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs that run
-    a notebook do not. `%toolloop doctor` shows a button and waits for a click, so its answer is certain.
+    The kernel is never told whether its front-end shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs
+    that run a notebook do not. `%toolloop doctor` is certain, since it shows a button and waits for a click.
     """
     return in_kernel() and has_stdin() and has_widgets()
 
@@ -96,7 +96,7 @@ def executes_notebooks() -> bool:
 
 
 def delivers_clicks() -> bool:
-    """Return whether a click can be handled while a cell runs. ipykernel 7.4 and later do this; on 6, `comms.py` does."""
+    """Return whether a click is handled while a cell runs: by ipykernel itself (>= 7.4), or by `comms.py` (ipykernel 6)."""
     kernel = get_kernel()
     if kernel is None or hasattr(kernel, "msg_queue"):
         return kernel is not None

@@ -1,6 +1,6 @@
-"""Ask a person about one call: with a card if a person can click it, else with `input()` if a person can answer it.
+"""Ask a person about one call. If the person can click, show a card. If the person can only type, use `input()`.
 
-If neither is possible, the run is unattended: nobody is asked, and the option `--on-unattended` decides.
+If the person can do neither, the run is unattended: nobody is asked, and the option `--on-unattended` decides.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from ..transcript import REACH, Block, make_bundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
-"""What happens to a request if nobody can be asked. With "leave", we do not answer it, and the stream of the request
-decides."""
+"""What happens to a request if nobody can be asked. With "leave", the request stays open, and the run's stream decides."""
 Means = Literal["auto", "card", "input"]
 
 GRACE = 3.0
 """Seconds that the first card waits for a click if the kernel's client answers no `input()` and is not nbclient. Most such
-clients are scripts. Some may be front-ends with widgets: no message tells the kernel that a client shows widgets."""
+clients are scripts; some may be front-ends that show widgets. The kernel is not told the kind of its client."""
 NOBODY = "nobody is there to approve it (an unattended run)"
 
 
@@ -33,7 +32,7 @@ class NobodyThere(HarnessError):
 
 
 class _Clicks:
-    """Keeps whether a client that answers no `input()` sends clicks back."""
+    """Stores whether the kernel's client sends clicks. Used only if the client answers no `input()`."""
 
     arrive: bool | None = None
     """True if a click has come back from the client; False if nobody clicked the first card; None before the first card."""
@@ -115,8 +114,8 @@ def _may_click() -> bool:
 
 
 def may_have_buttons() -> bool:
-    """Return whether a button can perhaps be shown and clicked. It cannot outside a kernel, without ipywidgets, or if a program
-    such as nbconvert executes the notebook.
+    """Return False if a button surely cannot be clicked: outside a kernel, without ipywidgets, or if a program such as nbconvert
+    executes the notebook.
     """
     return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
 
@@ -187,7 +186,7 @@ _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
 def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
-    """Return a dict from each letter that a person may type to (its words in the question, the explanation of its effect)."""
+    """Return letter -> (label, effect): each letter that a person may type, its label in the question, and its effect."""
     tool = visible(approval.tool)
     keys = {
         "y": ("[y]es", "run it with these arguments"),

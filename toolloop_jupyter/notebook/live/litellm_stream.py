@@ -126,10 +126,9 @@ class LiteLLMStream:
         return event
 
     async def _take_over_later(self, ours: Approval) -> None:
-        """Wait until LiteLLM's request is decided, then decide our request `ours` in the same way. The card of `ours` then
-        stops waiting.
+        """Wait until LiteLLM's request is decided, then give our request `ours` the same decision. The card then stops waiting.
 
-        This happens if LiteLLM's `on_approval` answers late, or if other code cancels LiteLLM's stream.
+        The decision may come from a late answer of LiteLLM's `on_approval`, or from code that cancels LiteLLM's stream.
         """
         while not ours.answered:
             await asyncio.sleep(LOOK)
@@ -179,7 +178,7 @@ class _Conversion:
         return made
 
     def end(self, result: Theirs) -> list[Shown]:
-        """Return [a Text event with the answer] if no event has had the answer, only LiteLLM's Result. Else return []."""
+        """Return [a Text event with the answer of LiteLLM's Result] if no earlier event had this answer; else []."""
         is_answer = result.stop_reason != "runtime_error" and result.output is None
         if not is_answer or result.text.strip() in self._text:
             return []
@@ -205,9 +204,9 @@ class _Conversion:
         )
 
     def hand_back(self) -> None:
-        """Answer each open approval request of LiteLLM's as our request for the same call was decided.
+        """Answer each open request of LiteLLM's with the decision about our request for the same call.
 
-        If our request is not decided, do nothing. LiteLLM then denies its request itself.
+        If our request has no decision, do nothing. LiteLLM then denies its own request.
         """
         for theirs, ours in self._asked.values():
             if ours.decision is not None and not theirs.answered:
@@ -219,7 +218,7 @@ class _Conversion:
             ours.deny(ENDED, by="stop")
 
     def take_over(self, call_id: str) -> Decision | None:
-        """Decide our open request about this call as LiteLLM's request was decided.
+        """Copy the decision about LiteLLM's request to our open request about this call.
 
         Return the decision that LiteLLM has followed; None if LiteLLM's request is not decided yet.
         """
@@ -242,9 +241,9 @@ class _Conversion:
         return self._end_call(made) if isinstance(made, ToolResult) else made
 
     def _request(self, theirs: Theirs) -> list[Shown]:
-        """Make our approval request from LiteLLM's, which names no call. We choose an open call of the same tool.
+        """Make our approval request from LiteLLM's. LiteLLM's request names no call, so we choose an open call of the same tool.
 
-        If no call of the tool is open, we make one. Returns the new events: our request, after the new call if we made one.
+        If no call of the tool is open, we make a call. Returns [our request], or [the new call, our request].
         """
         calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]

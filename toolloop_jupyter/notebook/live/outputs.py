@@ -59,7 +59,7 @@ class PrintedText:
 
 
 class CallOutputs(PrintKeeper):
-    """Collects the outputs of one tool call. Any thread may add outputs. `str()` returns the text of the outputs for the model."""
+    """Collects the outputs of one tool call. Any thread may add outputs. `str()` returns the outputs as text for the model."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -102,9 +102,9 @@ class CallOutputs(PrintKeeper):
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """Return the outputs so far, in order. With `items`, the newest items of a generator follow.
+        """Return the outputs so far, in order. If `items` is True, the newest items of a generator follow.
 
-        A call that has returned a value needs no `items`, since its value has all of them.
+        A call that has returned needs no `items`: the returned value has all items of the generator.
         """
         with self._lock:
             parts: list[tuple[str, object]] = [
@@ -130,7 +130,7 @@ class CallOutputs(PrintKeeper):
         return self._taken == 0
 
     def state(self) -> object:
-        """Return a value to compare with an earlier value of this method. They differ if there is new output."""
+        """Return a value that changes with each new output."""
         with self._lock:
             return (
                 self._taken,
@@ -334,7 +334,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
 
 
 def _open_figures() -> list[object]:
-    # pyplot and the inline backend, too, find all open figures in matplotlib's module `_pylab_helpers`.
+    # matplotlib keeps all open figures in its module `_pylab_helpers`. pyplot and the inline backend look there, too.
     helpers = sys.modules.get("matplotlib._pylab_helpers")
     return (
         [] if helpers is None else [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]

@@ -16,7 +16,7 @@ from ..transcript import WIDGET, Block, make_bundle
 MOST = 40
 """The largest number of outputs that a run has. JupyterLab shows 10 more, for outputs of other code in the cell."""
 KEPT = 10
-"""The number of the newest outputs, which we do not join. They still change: one grows, another may be a card."""
+"""The number of newest outputs that we do not join, since these outputs may still change (a growing text, a card)."""
 EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 
@@ -31,8 +31,8 @@ class CellOutput:
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
         """Show a MIME bundle in place of the current one, if any.
 
-        If `soon` is False and this output is joined with others, the change is not sent to the front-end now. It is sent with
-        the next change of one of these others.
+        If `soon` is False and this output is joined with others, the front-end gets the change later, together with the next
+        change of one of the joined outputs.
         """
         if bundle == self.bundle:
             return
@@ -60,7 +60,7 @@ class _Display:
         self.hold(outputs)
 
     def hold(self, outputs: list[CellOutput]) -> None:
-        """Show `outputs` instead of the outputs that are shown now."""
+        """Replace the shown outputs by `outputs`."""
         for output in self.outputs:
             output.display = None
         for output in outputs:
@@ -124,7 +124,7 @@ class OutputColumn:
         for display in older:
             display.hold([output for output in display.outputs if output.bundle != EMPTY])
         kept = [*_between_widgets(older), *(display.outputs for display in newest)]
-        # All displays get new ids: a front-end would show an old id at its old position.
+        # All displays get new ids: a front-end would show a display with an old id at the old position.
         self._displays = [_Display(outputs) for outputs in kept]
         self._cell.clear()
         for display in self._displays:

@@ -152,8 +152,8 @@ async def _follow(stream: Any, run: CellRun) -> Result:
 _last: list[Result] = []
 """[the Result of the last run of a `%%toolloop` cell or of the Python API]; [] before the first run and outside IPython."""
 _just_shown: list[tuple[weakref.ref[Any], str]] = []
-"""[(the Result or Rows whose run was shown last, the execution id of its cell)]. If the Result is also the value of that cell,
-it is not shown a second time."""
+"""[(value, execution)]: the Result or Rows whose run was shown last, and the execution id of the cell. If this Result or Rows
+is also the cell's value, it is not shown again."""
 
 
 def keep(result: Result) -> None:
@@ -180,9 +180,7 @@ def display(result: Result) -> None:
 
 
 def _was_shown(result: object) -> bool:
-    """Return whether this cell has just shown the run of `result`. A call deletes this information, so the next call returns
-    False.
-    """
+    """Return whether this cell has just shown the run of `result`. This deletes the information: a second call returns False."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
@@ -213,7 +211,7 @@ def markdown(result: Result) -> str:
 
 
 class Diagram:
-    """A diagram. A notebook shows it as a picture, a terminal shows it as text."""
+    """A diagram that a notebook shows as an image, and a terminal as text."""
 
     def __init__(self, bundle: Mapping[str, str]) -> None:
         self._bundle = bundle

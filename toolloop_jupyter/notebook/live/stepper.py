@@ -189,7 +189,7 @@ def _shorten(value: object) -> str:
 
 
 def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
-    """Return the block of a step. Its title opens the JSON of `whole`. Below the title, it has a row for each of `lines`."""
+    """Return the block of a step: `title`, a row for each of `lines`, and the JSON of `whole`, which a click on `title` shows."""
     rows = "".join(
         f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(label)}</code></td>'
         f'<td style="text-align:left">{inline(text)}</td></tr>'

@@ -49,7 +49,7 @@ CATCH_UP = 0.05
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a call is shown as running. Most calls end sooner, and are shown only once."""
 SHOW_SECONDS_AFTER = 0.5
-"""Seconds after which the time of a running call is shown below its row. If the tool prints something before, the output and
+"""Seconds after which the time of a running call is shown below its row. If the tool prints something sooner, the output and
 the time are shown at once."""
 
 
@@ -104,7 +104,7 @@ class RunHead:
         self._show()
 
     def replace(self, block: Block) -> None:
-        """Replace the head by `block`. If there is a toolbar, a person sees the head only after the run."""
+        """Replace the head by `block`. During a run with a toolbar, the toolbar is shown instead of the head."""
         self.block = block
         self._show()
 
@@ -120,7 +120,7 @@ class RunHead:
     def end(self, *, has_foot: bool) -> None:
         """Remove the toolbar, and show the head.
 
-        `has_foot`: True if there is a line below the run. That line has the style sheet, so the head is shown without one.
+        `has_foot`: True if there is a line below the run. That line has the style sheet, so the head needs no style sheet.
         """
         self._is_loading = False
         self.block = without_style(self.block) if has_foot else self.block
@@ -254,7 +254,7 @@ class CellRun:
             elif not approval.answered:
                 await ask_person(approval, show_card, unattended=options.unattended, means=options.means)
         except asyncio.CancelledError:
-            # An interrupt. If we do not deny the call now, the stream denies it with another reason: not answered.
+            # An interrupt ended the wait. We deny the call here, since the stream would give another reason: not answered.
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
@@ -326,7 +326,7 @@ class CellRun:
             self._head.update()
 
     def _show_running(self) -> None:
-        """Show the row of each running call once. Below the row, show the output and the time of the call whenever they change."""
+        """Show the row of each running call once. Below the row, show the call's output and time whenever they change."""
         for step in self._steps.open_calls:
             running = self.hooks.of(step.call.id)
             if running is None or step.state == "waiting" or running.seconds < SHOW_RUNNING_AFTER:

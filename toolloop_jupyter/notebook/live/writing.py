@@ -48,7 +48,7 @@ class CellWriter:
     def end(self, step: TextStep) -> None:
         """Show the final form of a text.
 
-        The text is complete, was taken back (a retry), or is now shown as the validated output.
+        Called when the text is complete, when a retry has removed it, or when the validated output replaces it.
         """
         outputs = self._outputs.setdefault(step, [self._column.output()])
         if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
@@ -141,7 +141,7 @@ class StreamingText:
 
     def block(self, *, final: bool = False) -> Block:
         """Return the block of the rest. With `final`, code is in colour and formulas are typeset."""
-        # Only a finished block needs the text/plain. Without it, each of the ten updates a second has half the bytes.
+        # An unfinished block has no text/plain, so that each of the ten updates a second has half the bytes.
         if final:
             return text_block(self._open)
         return Block(written(markdown_html(self._open, streaming=True)), "")

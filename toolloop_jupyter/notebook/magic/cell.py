@@ -71,14 +71,14 @@ class Tapes:
         """The file of `%toolloop replay on FILE`. All runs of the notebook are answered from this file."""
 
     def running(self) -> list[tuple[str, Path]]:
-        """Return the recording and the replay of the whole notebook that are on now: ("recording", file), ("replaying", file)."""
+        """Return [(word, file), …] for the notebook's current recording and replay. `word` is "recording" or "replaying"."""
         both = (("recording", self.recording_to), ("replaying", self.replaying_from))
         return [(word, file) for word, file in both if file is not None]
 
     def recorder(self, path: str | None) -> Recorder | None:
-        """Return the recorder for a cell with `--record path`; if `path` is None, the recorder of the whole notebook, or None.
+        """Return the recorder for a cell with `--record path`. If `path` is None, return the whole notebook's recorder, if any.
 
-        The first cell of a kernel that names a file begins this file anew. The next cells add to the file.
+        In each kernel, the first cell that names a file starts the file anew. Later cells add to the file.
         """
         wanted = find_file(path) if path else self.recording_to
         if wanted is None:
@@ -88,11 +88,11 @@ class Tapes:
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
-        """Return whether a cell with `--replay path` is answered from a recording. Then it needs no model and no API key."""
+        """Return whether a cell with `--replay path` is answered from a recording. Such a cell needs no model and no API key."""
         return bool(path or self.replaying_from)
 
     def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:
-        """Return the Replay that answers the cells with `--replay path`. If the file has changed, read it again."""
+        """Return the Replay that answers every cell with `--replay path`. If the file has changed, read the file again."""
         wanted = find_file(path) if path else self.replaying_from
         assert wanted is not None
         replay = self._replays.get(wanted)
@@ -102,7 +102,7 @@ class Tapes:
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
-        """If the cell runs again, set the script or recording `answers` back to the position at which the cell began before.
+        """If the cell runs again, set `answers` (a script or recording) back to the position at which the cell's first run began.
 
         The position stays unchanged if the front-end sends no cell id, and in a second run of the same execution (in a loop).
         """
@@ -116,7 +116,7 @@ class Tapes:
 
 
 def describe_source(model: str, answers: Answers | None, recorder: Recorder | None) -> str:
-    """Return the words in a cell's head for a demonstration, a replay or a recording; "" if the cell is none of these."""
+    """Return the words in a cell's head that name a demonstration, a replay or a recording; "" for any other run."""
     demonstration = ["a demonstration, no language model"] if model == DEMO else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     if isinstance(answers, Replay) and answers.plays_tools:
@@ -137,7 +137,7 @@ class ModelNotes(Observer):
     def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
         """`head_for(model)` returns the run's head.
 
-        We make a new head after each reply. If cells run in another order than in the recording, another model may answer.
+        After each reply, the head is made again, since another model of the recording may have answered.
         """
         self._answers, self._view, self._head_for = answers, view, head_for
         self._before = len(answers.differences)
@@ -216,7 +216,7 @@ class Notebook:
         return self._make_session(self.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
-        """Raise Mistake if the options in `said` would be wrong in each cell. The variable of a model need not exist yet."""
+        """Raise Mistake if a cell with the options in `said` would be wrong. The variable for `--model` need not exist yet."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
@@ -236,7 +236,7 @@ class Notebook:
             )
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replayed else set()
         from_tape |= {"tools"} if plays_tools else set()
-        # `--set` before the row of a single completion option: the row wins, wherever it is in the table.
+        # Sorted by the dots in `keyword`: a row for a single completion option comes after `--set`, and wins.
         for option in sorted(OPTIONS, key=lambda row: row.keyword.count(".")):
             if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
@@ -310,7 +310,7 @@ class Notebook:
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
     async def _run_rows(self, typed: Options, body: str) -> Rows | None:
-        """Run the prompt for each row of a table, and show the progress. If the cell is wrong, raises Mistake before that."""
+        """Run the prompt for each row of a table, and show the progress. A wrong cell raises Mistake before any row runs."""
         if not body.strip():
             raise Mistake(_EMPTY_PROMPT)
         if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
@@ -335,7 +335,7 @@ class Notebook:
     def _describe_rows(
         self, config: Config, options: Options, recorder: Recorder | None
     ) -> tuple[Block, RowsPageOptions]:
-        """Return (the line above the rows, the options of the page that shows the rows)."""
+        """Return (line, options): the line above the rows, and the options of the page that shows the rows."""
         answers = config.route.answers
         before = len(answers.differences) if answers else 0
 
@@ -439,7 +439,10 @@ class Notebook:
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
     ) -> tuple[NamedSession, list[Block]]:
-        """Return (the session that the cell continues, notes for the person). The session gets the options of `made`."""
+        """Return (session, notes): the session that the cell continues, and notes for the person.
+
+        `made` is a session with the cell's options. The continued session gets the configuration of `made`.
+        """
         name = options["session"]
         if not name:
             made.lasting = False
@@ -455,7 +458,7 @@ class Notebook:
         return named, [notice(told)] if gone else []
 
     def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> list[Block]:
-        """Return a note, once in a session, if the front-end sends no cell ids: a cell that runs again then adds a turn."""
+        """If the front-end sends no cell ids, return a note, once in a session, that a cell which runs again adds a turn."""
         count, name = len(named.turns()), options["session"]
         if cell.cell_id is not None or not count or options["append"] or named.knows_that_turns_add_up:
             return []

@@ -127,7 +127,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 
 def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
-    """Show a button, if one may work here, and wait for a click. If no click comes, the finding says how approvals are asked."""
+    """Show a button if buttons may work here, and wait for a click. If no button is shown, the finding says why."""
     means = live.find_means(wish)
     instead = _INSTEAD[means]
     if not kernel.in_kernel():
@@ -147,7 +147,7 @@ def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
 
 
 async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
-    """Show a button, and wait for a click. No message tells the kernel that a front-end sends clicks, so we must try one."""
+    """Show a button, and wait for a click. Only a click proves that the front-end sends clicks: no message says so."""
     from ..widgets import ClickTest
 
     loop, clicked = asyncio.get_running_loop(), asyncio.Event()

@@ -1,8 +1,8 @@
 """Register `%%toolloop` and `%toolloop` with a shell, and find the `%%toolloop` cells.
 
 An input transformer rewrites a `%%toolloop` cell into one `await`. So no loop runs inside another, and Run All runs the cells
-in order. A cell magic alone is not enough: IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
-We register such a magic, too, for `run_cell_magic` and for cells inside `%%time`. This magic waits in `kernel.run_sync`.
+in order. We also register a cell magic, for `run_cell_magic` and for cells inside `%%time`. This magic waits in
+`kernel.run_sync`, since IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
 
 Loading the extension imports neither pydantic nor litellm. The first cell that needs them imports them.
 """
@@ -138,15 +138,15 @@ def _transform(lines: list[str]) -> list[str]:
     return [_CALL.format(line=parts[0], body=parts[1])]
 
 
-# In a terminal, IPython asks after each line whether the cell is complete. It does not call transformers with this mark for
-# that (7.34 to 9.18). If it did, a rewritten cell would be complete after its first line, before the person can type a prompt.
+# In a terminal, IPython checks after each line whether the cell is complete. This check does not call transformers with this
+# mark (7.34 to 9.18). Without the mark, a cell would be complete after its first line, before the person can type a prompt.
 _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def _cannot_await() -> bool:
     """Return whether the code of this cell cannot use `await`.
 
-    It cannot inside another cell magic (`%%time`), after `%autoawait off`, and in a cell that `shell.run_cell` runs while
+    `await` fails inside another cell magic (`%%time`), after `%autoawait off`, and in a cell that `shell.run_cell` runs while
     another cell is running (`%run notebook.ipynb`).
     """
     from IPython.core.interactiveshell import InteractiveShell
@@ -270,7 +270,7 @@ def _has_own_hook(shell: Any, error: Exception) -> bool:
     rich's).
     """
     hooks = ("showtraceback", "_showtraceback")
-    # ipykernel sets these methods on the shell object, too, when it starts. Its own methods do not count as replaced.
+    # When ipykernel starts, it also sets these methods on `shell`. Methods of the shell's class do not count as replaced.
     is_replaced = any(
         getattr(vars(shell)[name], "__func__", None) is not getattr(type(shell), name)
         for name in hooks
@@ -280,7 +280,7 @@ def _has_own_hook(shell: Any, error: Exception) -> bool:
 
 
 class _Nesting:
-    """Calls `kernel.nest_loop` when the setting `nest` is set to True. This lasts until the kernel ends.
+    """Calls `kernel.nest_loop` when the setting `nest` is set to True. The effect lasts until the kernel ends.
 
     If a configuration file sets `nest`, `kernel.nest_loop` is called before the first cell.
     """
@@ -447,7 +447,7 @@ def _offer_candidates(shell: Any) -> Callable[[], None]:
     def match(context: Any) -> Any:
         if not context.text_until_cursor.lstrip().startswith(_MAGICS):
             return {"completions": []}
-        # If a matcher returns no completions, IPython shows those of other matchers. We then return the typed word.
+        # If a matcher returns no completions, IPython shows those of other matchers. To prevent this, return the typed word.
         found = find(context.text_until_cursor, context.token) or {context.token: "value"}
         offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
         return {"completions": offered, "suppress": True, "ordered": True}

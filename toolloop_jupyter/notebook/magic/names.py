@@ -147,9 +147,7 @@ def find_named(text: str, names: Names) -> dict[str, object]:
 
 
 def _read_name(match: re.Match[str]) -> str:
-    """Return the name in double braces as Python spells it, since "ö" may be typed as one character or as two. "" if it is no
-    name.
-    """
+    """Return the text in double braces as Python spells a name ("ö" as one character); "" if the text cannot be a name."""
     name = unicodedata.normalize("NFKC", match[1])
     return name if name.isidentifier() else ""
 
@@ -234,8 +232,8 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """Find the functions with these names. A word may have several names with commas. A list or a source counts as all its
-    functions.
+    """Return the functions that the words `wanted` name. A word may be several names with commas. The name of a list or source
+    stands for all its functions.
     """
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
@@ -259,7 +257,7 @@ def _find_tool(names: Names, name: str) -> object:
 
 
 def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
-    """Return the tool `rest` of a source. The methods of the source object are no tools."""
+    """Return the tool with the name `rest` from `source`. A method of the object `source` is not a tool."""
     tools = source.list_tools()
     if rest in tools:
         return tools[rest]
@@ -280,7 +278,7 @@ def holds_functions(value: object) -> bool:
 
 
 def holds_rows(value: object) -> bool:
-    """Return whether `value` can be the table of `--each`: a DataFrame, a list or another iterable. A text or a mapping cannot."""
+    """Return whether `value` can be the table of `--each`: a DataFrame, a list or another iterable, not a text or a mapping."""
     kind = type(value)  # `value.__class__` may be anything, or raise
     return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
 
@@ -293,7 +291,7 @@ def is_executor(value: object) -> bool:
 
 
 def find_output(names: Names, name: str) -> object:
-    """Return the type for `--output`: a pydantic model, a dataclass, or another type in a variable, or a built-in type (`int`)."""
+    """Return the type for `--output`: a pydantic model, dataclass or other type in a variable, or a built-in type (`int`)."""
     if name not in names and isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
     if "[" in name:
@@ -358,8 +356,8 @@ def leave_out_others(
     """Return the policy for a run with the tools `functions`, without the rules for the notebook's other tools.
 
     So several cells with different tools can use the same mapping. Other tools are the notebook's other functions, and the
-    tools of the session's earlier cells, whose names are in `had`. All other rules stay, since a name that is no tool may be a
-    typing error.
+    tools of the session's earlier cells, whose names are in `had`. All other rules stay, so that `check_names` can find a
+    misspelt tool name.
     """
     if not isinstance(policy, Mapping):
         return policy

@@ -84,7 +84,7 @@ class Option:
     also: str = ""
     """Other words that people may type for this option. The message for such a word names this option."""
     is_of_rows: bool = False
-    """True if the option is for a run for each row of a table. It then needs `--each`, and its keyword is one of `amap`."""
+    """True if the option is for a run for each row of a table. It then needs `--each`, and `keyword` is an argument of `amap`."""
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class Option:
 
     @property
     def typed(self) -> list[str]:
-        """The flags that a person can type on the option line; [] for a setting."""
+        """The flags that a person can type on the option line; [] for a row that is only a setting."""
         return [flag for flag in self.flags.split() if flag.startswith("-")]
 
     @property
@@ -308,7 +308,7 @@ _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])
 
 
 def _quote_data(line: str) -> Iterator[str]:
-    """Yield the pieces of the line. Put quotes around a value that is a list or dict, so that the quotes inside the value stay."""
+    """Yield the pieces of the line. Put quotes around a value that is a list or dict, so that quotes inside the value stay."""
     at = 0
     while piece := _PIECE.match(line, at):
         at = piece.end()
@@ -392,7 +392,7 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
 
 
 def _quote_text(stray: str, words: Sequence[str]) -> str:
-    """If `stray` belongs to a text that was typed without quotes, return the option and its text with quotes; else ""."""
+    """If `stray` is part of a text without quotes, return the option and the whole text in quotes; else ""."""
     at = words.index(stray) if stray in words else 0
     option = find_option(words[at - 2]) if at > 1 else None
     if option is None or option.takes not in ("TEXT", "FOLDER", "FILE"):
@@ -444,9 +444,7 @@ def _read_literal(text: str) -> list[object]:
 
 
 def _is_data(value: object) -> bool:
-    """Return whether `value` can be written as JSON. NaN cannot: Python's json module would write it, but providers do not read
-    it.
-    """
+    """Return whether `value` can be written as JSON. NaN cannot: providers reject the NaN that Python's json module writes."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -465,9 +463,7 @@ _INSTEAD = {
 
 
 def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
-    """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, since it would be saved in the
-    notebook.
-    """
+    """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, which the notebook would save."""
     found = {}
     for word in given:
         key, equals, value = word.partition("=")

@@ -111,17 +111,20 @@ class NamedSession:
         return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
     def cells_of_turns(self) -> list[list[object]]:
-        """Return [index of the first message, hashed cell id] for each turn. This list is kept with the messages."""
+        """Return a list that is kept with the messages: for each turn, [index of the first message, hashed cell id]."""
         return [[start, turn.cell] for start, turn in zip(self.session.starts, self.turns(), strict=True)]
 
 
 @dataclass
 class ReplacedTurns:
-    """The turns that were removed because their cell runs again. If the new run gets no answer, they are put back."""
+    """The turns that are removed when a cell runs again: the cell's turn and all later turns.
+
+    If the new run gets no answer, the turns are put back.
+    """
 
     named: NamedSession
     later: list[str]
-    """The prompts of the removed turns, without the first one, which was the turn of this cell."""
+    """The prompts of the removed turns that came after this cell's turn."""
     put_back: Callable[[], None]
     cells: list[TurnOrigin]
     answers_before: int
@@ -155,7 +158,10 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """Return (starts, cells) from a list of `NamedSession.cells_of_turns`; ([], []) if the list is not valid."""
+    """Read a list that `NamedSession.cells_of_turns` has made; return ([], []) if the list is not valid.
+
+    Return (starts, cells): the index of each turn's first message, and the origin of each turn.
+    """
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
@@ -246,7 +252,7 @@ def _read_time(data: Mapping[str, object]) -> float:
 
 
 def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
-    """Return the path of this kernel's notebook, or None. jupyter_server 2 sets JPY_SESSION_NAME, VS Code `__vsc_ipynb_file__`."""
+    """Return the path of this kernel's notebook, or None. jupyter_server 2 sets JPY_SESSION_NAME, VS Code __vsc_ipynb_file__."""
     given = [str(names.get("__vsc_ipynb_file__") or ""), os.environ.get("JPY_SESSION_NAME", "")]
     paths = [Path(path) for path in given if path.endswith(".ipynb")]
     return next((path for one in paths for path in (one, Path(one.name)) if path.is_file()), None)
