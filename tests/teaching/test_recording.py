@@ -420,14 +420,14 @@ async def test_what_is_no_recording_is_not_written_over(tmp_path: Path, content:
     """A file that is something else is refused before the run, and one that has come since before the first call."""
     path = tmp_path / "lesson.py"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(RecordingError, match=r"lesson\.py.*no recording, and would be lost"):
+    with pytest.raises(RecordingError, match=r"lesson\.py.*no recording, and would be overwritten"):
         Recorder(path)
     path.unlink()
     recorder = Recorder(path, on_stop=lambda why: None)
     path.write_text(content, encoding="utf-8")
     assert (await run(script(), observer=recorder)).text == "It is 8."
     assert path.read_text(encoding="utf-8") == content
-    assert "would be lost" in recorder.stopped
+    assert "would be overwritten" in recorder.stopped
 
 
 async def test_a_recording_is_read_whatever_wrote_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The model "toolloop/demo". It follows rules and is not a language model, so every notebook runs without a key or a network.
+"""The model "toolloop/demo". It follows rules and is not a language model, so it needs no API key and no network.
 
 The model calls a tool if the prompt contains the tool's name, or words that fit the tool. Then the model answers with the
 results. The same messages always get the same answer. In each process, the first answer in Markdown says that this is not a
@@ -129,7 +129,7 @@ class Conversation:
         return [name for score, name in best[:1] if score < 0 or (len(scores) == 1 and not self.plain)]
 
     def _score(self, name: str) -> tuple[float, int]:
-        """Return (how well the prompt fits the tool, the position of the first word in the prompt that fits the tool)."""
+        """Return (score, place): how well the prompt fits the tool, and the index of the prompt's first fitting word."""
         others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
         about = {*stems(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
         said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))

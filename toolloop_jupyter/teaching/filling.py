@@ -65,12 +65,12 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 
 
 def role_of(name: str) -> str:
-    """Return the kind of value that a parameter with this name takes (a key of ROLES); "" if no kind fits the name."""
+    """Return the kind of value (a key of ROLES) that the parameter `name` takes; "" if no kind fits the name."""
     return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
 
 
 def find(kind: str, text: str) -> list[str]:
-    """Return the pieces of a text that match the pattern of this kind (a key of PATTERNS), in the order of the text."""
+    """Return the pieces of `text` that match the pattern `PATTERNS[kind]`, in the order of the text."""
     # Very long words are removed first, since the time of some patterns grows with the square of a word's length.
     text = re.sub(r"\S{300,}", " ", text[:20_000])
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
@@ -212,7 +212,7 @@ class Filler:
     def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         """Yield values that are made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
-        # If the results have records, the last option comes first.
+        # If the results have records, the last value of the schema's `enum` comes first.
         order = -1 if any(map(records_in, self.results)) else 1
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
         limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)

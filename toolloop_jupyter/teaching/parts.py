@@ -71,7 +71,7 @@ class Call:
     def as_id(self, call_id: str) -> Call:
         """Return the same call with the id `call_id`.
 
-        The default id is "call_TURN_NUMBER", with the numbers of the turn and of the call in it.
+        The default id is "call_TURN_NUMBER": the turn's number, then the number of the call within the turn.
         """
         return dataclasses.replace(self, id=call_id)
 
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Error:
-    """Fail like a provider. As the first part of a turn, refuse the request. As a later part, break off the answer.
+    """Fail like a provider. If an Error is the first part of a turn, the request is refused; if not, the answer breaks off.
 
     `status` is the HTTP status (429: too many requests, 401: wrong key, …). None means that the connection is lost.
     """

@@ -289,9 +289,9 @@ class Replay(Answers):
         return self._make_tools(self.calls)
 
     def find_tools(self, question: str) -> list[RecordedTool]:
-        """Return the tools of the recorded call that has this question.
+        """Return the tools of the recorded call whose last message is `question`.
 
-        If no call has this question, return all tools of the recording.
+        If there is no such call, return all tools of the recording.
         """
         order = [*self.calls[self._next :], *self.calls[: self._next]]
         asked = (call for call in order if _is_question(call.messages, question.strip()))
@@ -304,8 +304,8 @@ class Replay(Answers):
     def find_result(self, name: str, arguments: ReadObject) -> str:
         """Return the recorded result of a tool call that the model's last answer asked for.
 
-        After one answer, no result is returned twice. Raises ToolFailed with the recorded text if the recorded call failed.
-        Raises RecordingError if the recording has no result of the call.
+        Until the model answers again, no result is returned twice. Raises ToolFailed with the recorded text if the
+        recorded call failed. Raises RecordingError if the recording has no result of the call.
         """
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []

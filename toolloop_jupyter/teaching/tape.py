@@ -42,7 +42,7 @@ ReadObject: TypeAlias = Mapping[str, Any]
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
 DEEPEST_LINE = 200
-"""A line has at most this many levels of nesting. The levels of the message and of the line around it are both counted."""
+"""A line has at most this many levels of nesting. The line's outer JSON object is the first level."""
 _NO_OPTIONS = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "metadata", "allowed_openai_params"}
 )
@@ -131,9 +131,11 @@ def check_target(path: Path) -> None:
     if not path.parent.is_dir():
         raise RecordingError(f"{place}: there is no folder {shown(path.parent)!r}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise RecordingError(f"{place}: it may not be written there")
+        raise RecordingError(f"{place}: no permission to write there")
     if path.is_file() and not _is_tape(path):
-        raise RecordingError(f"{place}: the file is no recording, and would be lost; name another file")
+        raise RecordingError(
+            f"{place}: the file is no recording, and would be overwritten; choose another file"
+        )
 
 
 def _is_tape(path: Path) -> bool:

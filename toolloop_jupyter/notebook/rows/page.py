@@ -1,7 +1,7 @@
 """Show a rows run in its cell. A rows run makes one model run for each row of a table.
 
-One block shows all rows. Below the block is at most one approval card at a time. The end of a row only changes the stored
-progress. A timer draws the progress ten times per second. So the notebook gets at most ten messages per second, even if a
+One block shows all rows. Below the block is at most one approval card at a time. When a row ends, only the stored progress
+changes. A timer draws the progress ten times per second. So the notebook gets at most ten messages per second, even if a
 thousand rows end per second.
 """
 
@@ -66,7 +66,7 @@ class RowsPageOptions:
 
 
 class RowsPage(RowsWatcher):
-    """Shows one rows run in one cell, and asks a person in this cell to approve tool calls."""
+    """Shows one rows run in one cell. Approval cards for the tool calls appear in the same cell."""
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
         """`cell` is the cell that shows the rows. `head` is the line above the rows."""

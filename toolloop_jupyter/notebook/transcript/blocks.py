@@ -53,7 +53,7 @@ A front-end with widgets shows the widget instead of the bundle's HTML or text.
 class Block:
     """One output of a cell, in two forms.
 
-    `html` is self-contained and inert. `text` is for terminals, diffs and code hosts.
+    `html` is self-contained and inert. `text` is for terminals, diffs and sites such as GitHub.
     """
 
     html: str
@@ -106,9 +106,9 @@ def head(
 
 
 def without_style(block: Block) -> Block:
-    """Return the block without the style sheet at its beginning.
+    """Return the block without the style sheet at the beginning of its HTML.
 
-    A finished run has the style sheet in the line below the run.
+    In a finished run, a later block contains the style sheet.
     """
     return Block(block.html.removeprefix(STYLE), block.text)
 
@@ -172,7 +172,7 @@ def notice(text: str, kind: str = "info") -> Block:
 def retry_block(retry: Retry) -> Block:
     """Return the line about a retry.
 
-    A retry follows a failed model call, uses a fallback model, or asks for another answer because the last answer was not
+    A retry repeats a failed model call, asks a fallback model, or asks for another answer if the last answer was not
     accepted.
     """
     error = shorten(retry.error, 500)
@@ -264,9 +264,9 @@ def _find_fallbacks(result: Result) -> list[str]:
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """Return the line below a run: why it stopped, its calls, tokens, cost and time, and the expression for its answer.
 
-    `name` is the notebook's variable that holds `result`. `picture` is HTML. The picture and the style sheet are folded
-    behind the line. Code hosts that render the block as Markdown show the text of a `<style>` element. The fold hides this
-    text.
+    `name` is the notebook's variable that holds `result`. `picture` is the timeline as HTML. The timeline and the style
+    sheet are folded behind the line. Sites that render the block as Markdown show the text of a `<style>` element. The fold
+    hides this text.
     """
     stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
     is_missing = result.output is None and result.text.strip() != "null"  # "null" may be a valid output
@@ -331,7 +331,7 @@ def is_approval(decision: Decision | None) -> bool:
 OF_CALL = 4_000_000
 """The HTML of one call has at most this many characters.
 
-This is enough for the largest picture that is kept and for some text.
+The limit leaves room for the largest picture (MOST_IMAGE) and for some text.
 """
 OF_ARGUMENTS = 200_000
 """The HTML of one call's arguments has at most this many characters, not counting arguments that a person has changed."""

@@ -181,7 +181,7 @@ def approval_record(approval: Approval, decision: Decision | None) -> Block:
 
 
 class _Sign(NamedTuple):
-    """The mark, its CSS class and the word that show a call's state on its line. `word` is "" if the mark alone is clear."""
+    """How a call's line shows the call's state: a mark, the mark's CSS class, and a word ("" if the mark alone is clear)."""
 
     mark: str
     css: str
@@ -241,7 +241,7 @@ def join_reason(message: str) -> str:
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
     """Draw the tool's prints and displays.
 
-    A note replaces each output that does not fit into the remaining `room`, in characters of HTML.
+    `room` is the allowed number of characters of HTML. A note replaces each output that would exceed this number.
     """
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
@@ -348,9 +348,9 @@ _SHORT_CHANGE = 60
 _CONTEXT = 120
 """At most this many unchanged characters are shown before and after a changed place."""
 _MOST_COMPARED = 2_000
-"""The words from the first to the last difference are compared if both texts together have at most this many such words.
+"""Two texts are compared word by word if, from the first to the last difference, they have at most this many words together.
 
-If there are more, all these words are shown as one changed place.
+If they have more, everything from the first to the last difference is shown as one changed place.
 """
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
@@ -406,7 +406,7 @@ def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> l
     for name, after in changes.items():
         before = given.get(name, _REMOVED)
         old, new = ("" if value is _REMOVED else value_text(value) for value in (before, after))
-        # Of long values, only the part from shortly before the first difference is shown.
+        # If a value is long, the shown part begins shortly before the first difference.
         start = max(count_same(old, new) - 20, 0) if max(len(old), len(new)) > 80 else 0
         old, new = (shorten("…" * bool(start) + text[start:], 80) for text in (old, new))
         old = "(not given)" if before is _REMOVED else old
@@ -448,7 +448,7 @@ def _without_result(
 ) -> list[tuple[str, object]]:
     """Return the outputs, but leave out displays of the value that the tool returns.
 
-    Without this, a tool with `display(df); return df` would show `df` twice.
+    Otherwise, a tool with `display(df); return df` would show `df` twice.
     """
     displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
     if (
@@ -469,9 +469,9 @@ def _without_result(
 
 
 def _best(bundle: Mapping[str, object]) -> object:
-    """Return the form of a MIME bundle that a person would see: the picture's bytes, or the HTML or Markdown.
+    """Return the data of a MIME bundle that a person would see: the picture's bytes, the SVG, the HTML or the Markdown.
 
-    If two bundles have the same form, both show the same.
+    If this data is equal in two bundles, both bundles look the same.
     """
     return (
         get_picture_bytes(bundle)
@@ -550,7 +550,7 @@ def tell_why(approval: Approval) -> str:
 
 REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
 REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
-"""The words on the card for what an approval can cover, by scope.
+"""For each scope, the words on the card that say where an approval is valid.
 
 `REACH` is for a single run, `REACH_OF_ROWS` for a rows run.
 """

@@ -58,7 +58,7 @@ _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "denied": "
 def timeline(result: Result) -> Block:
     """Return the timeline of a run's model calls, approvals and tool calls.
 
-    The block has the picture, and the same in characters.
+    The block has the picture, and the same timeline in characters.
     """
     rows, end = _rows(result)
     text = _in_characters(rows, end)
@@ -184,7 +184,7 @@ def _bar(start: float, end: float) -> str:
 def _tell_spans(spans: Sequence[Span]) -> list[Span]:
     """Return a run's spans for the timeline.
 
-    If transcripts have no times, the returned spans have equal lengths and do not overlap.
+    If the user has turned times off, the returned spans have equal lengths and do not overlap.
     """
     if are_times_kept():
         return list(spans)

@@ -75,7 +75,8 @@ def _html(result: Result) -> str:
 def as_json(result: Result) -> str:
     """Return the run as JSON text: its events, files and totals.
 
-    Objects that are no JSON data are written as their `repr`. Hidden characters are written as JSON escapes.
+    Pydantic models and dataclasses become JSON objects. Other Python objects become their `repr`. Hidden characters are
+    written as JSON escapes.
     """
     facts = {
         f.name: getattr(result, f.name)

@@ -1,7 +1,7 @@
 """Draw a rows run as one block: the progress while rows run, and the finished rows at the end.
 
 Each row is one line with its number, its input, and its answer or error. Of a thousand finished rows, the block shows the
-first and the last few, and some rows that failed. The value of the run has the whole transcripts (`rows[17]`).
+first and the last few, and some rows that failed. The run's Rows object has the whole transcripts (`rows[17]`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CAME = 160
 
 
 class RowLike(Protocol):
-    """The attributes of a `core.rows.Row` that this module reads. This package may not import `core.rows`."""
+    """The attributes of a `core.rows.Row` that this module reads. `notebook.transcript` must not import `core.rows`."""
 
     @property
     def number(self) -> int: ...

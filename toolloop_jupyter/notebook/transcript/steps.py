@@ -95,10 +95,9 @@ class CallStep:
 
     @property
     def decision(self) -> Decision | None:
-        """The decision in the call's result.
+        """The decision in the call's result or, if there is none, the decision on the request for approval.
 
-        If the result has no decision, the decision on the request for approval. The two decisions differ if a call was
-        allowed and later refused.
+        The two decisions differ if a call was allowed and later refused.
         """
         if self.result is not None and self.result.decision is not None:
             return self.result.decision
@@ -196,7 +195,7 @@ class Steps:
     def _try_again(self, retry: Retry) -> Sequence[Step]:
         """Add a retry to the steps.
 
-        Usually the next answer continues the open text. A new text begins if `discard` was removed, if the model is asked for
+        Usually the next answer continues the open text. A new text begins if the retry discards text, if the model is asked for
         another answer, or if the open text is reasoning.
         """
         changed: Sequence[Step] = ()

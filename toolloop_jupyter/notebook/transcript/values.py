@@ -1,4 +1,4 @@
-"""Show a tool's value as richly as the notebook can, and as harmlessly as the rest of the transcript.
+"""Show the value that a tool returned, in the best form that is safe in a notebook.
 
 A value's own display code (`_repr_html_`, a registered formatter, matplotlib) makes a MIME bundle. The best form in the
 bundle is shown: a picture as embedded data, else HTML that is reduced to nh3's allowlist, else text. Scripts, styles, remote
@@ -133,7 +133,7 @@ def as_text(text: str) -> str:
 
 
 def write_json(value: object, indent: int | None = None) -> str | None:
-    """Return a value as JSON text; None if that fails. Parts that JSON does not have are written with `str`."""
+    """Return a value as JSON text; None if that fails. Parts that JSON cannot represent are converted with `str`."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, indent=indent)
     except (TypeError, ValueError, RecursionError):
@@ -286,9 +286,9 @@ def _formatted(formatter: _Formatter, value: object) -> object:
 
 
 def _result_of(function: object) -> object:
-    """Call display code that is not ours, and return its result.
+    """Call the display code `function` and return the result.
 
-    Return None if it raises an exception, or if `function` cannot be called.
+    Return None if `function` raises an exception or cannot be called.
     """
     if not callable(function):
         return None
@@ -387,9 +387,9 @@ def answer_block(text: str, output: object = None) -> Block:
 
 @dataclass(frozen=True)
 class _Told:
-    """A value of an output, as HTML and as lines in the style of YAML.
+    """A value in a run's `output`, as HTML and as lines in the style of YAML.
 
-    If the value has fields, `parts` has these fields by name.
+    If the value has fields, `parts` maps the name of each field to the field's value.
     """
 
     html: str
@@ -398,14 +398,14 @@ class _Told:
     is_nested: bool = False
 
     def below(self, name: str) -> list[str]:
-        """Return the lines below the label `name`. A single line is put on the same line as the label."""
+        """Return the lines, with the label `name` above them. A simple value of one line is beside the label."""
         if len(self.lines) == 1 and not self.is_nested:
             return [f"{name}: {self.lines[0]}"]
         return [f"{name}:", *("  " + line for line in self.lines)]
 
 
 def _tell(value: object, depth: int = 0) -> _Told:
-    """Draw a value of an output.
+    """Return a value in a run's `output` as HTML and lines.
 
     A value with fields becomes a table. A sequence becomes a table or a list. Other values become text.
     """
@@ -456,7 +456,7 @@ def _row(tag: str, cells: Iterable[str], more: str = "") -> str:
 
 
 def _tell_scalar(value: object) -> _Told:
-    """Draw a single value as text. An enum is shown by its value, True and False as in JSON, and other values with `str`."""
+    """Return a single value as HTML and lines. An enum becomes its value; True and False are written as in JSON."""
     if value is None:
         return _Told(dim("—", "span"), ["—"])
     value = value.value if isinstance(value, enum.Enum) else value
@@ -487,8 +487,8 @@ def _more(count: int) -> str:
 def attachment_block(attachment: Attachment) -> Block:
     """Return the block of a picture or a file that is part of the prompt or of the answer.
 
-    A picture is drawn from the data in its address. A picture of the prompt has its name above it. A file is shown as one
-    line with its name. A picture that cannot be drawn is also shown as one line.
+    A picture is drawn from its `data:` URL. A picture of the prompt also has a line with the picture's name. A file, or a
+    picture that cannot be drawn, is shown only as a line with the name.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None

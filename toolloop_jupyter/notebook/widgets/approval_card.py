@@ -54,7 +54,7 @@ class Question:
         self.widget.value = STYLE + CARD_STYLE + asked
 
     def complete(self) -> None:
-        """Leave no text out in later calls of `draw`."""
+        """Hide the button `show_all`. Later calls of `draw` show every argument in full."""
         self._is_whole = True
         self.show_all.layout.display = "none"
 
@@ -62,9 +62,9 @@ class Question:
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says which call of the run this is ("call 4 of this run"). If the approval may cover more calls, the card has a
-    choice for this, and `reach` has the words for each scope. `comms` says whether a click comes from a person or from code.
-    If `comms` is None, every click counts as a person's click. Call `came_up()` when the card is on the page. After this,
+    `position` says which call of the run this is ("call 4 of this run"). If the approval may cover more calls, the card
+    offers a choice of scopes, and `reach` has the words for each scope. `comms` says whether a person or code clicked. If
+    `comms` is None, every click counts as a person's click. Call `came_up()` when the card is on the page. After this,
     Approve may be disabled for a moment (see `Hold`).
     """
 
@@ -285,8 +285,8 @@ def _as_text(value: object) -> str:
 def full_value(value: object, *, whole: bool = False) -> str:
     """Return an argument as HTML.
 
-    A long text is shown as text, any other value as JSON. Control characters, hidden characters and blanks that one could
-    miss are made visible.
+    A long text is shown as text, any other value as JSON. Control characters, hidden characters and blanks that are easily
+    missed are made visible.
     """
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))

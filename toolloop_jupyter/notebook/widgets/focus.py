@@ -1,4 +1,4 @@
-"""The keyboard's focus while a run asks. The focus moves to the waiting card, but never while a person types elsewhere.
+"""Move the keyboard's focus to a card that waits for a decision, but never while a person types elsewhere.
 
 The kernel can tell a widget to take the focus, but the kernel cannot see where the focus is. So each card and each toolbar
 has a few lines of JavaScript. This script watches the output area around the widget. Only live widgets have the script; a
