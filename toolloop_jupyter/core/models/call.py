@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from typing import Any, Literal, TypeAlias
 
 from ..events import (
@@ -257,7 +257,7 @@ class ModelCall:
             response: Any = await providers.ask(keywords)
         else:
             response = await client.load_litellm().acompletion(**keywords)
-        if not hasattr(response, "__aiter__"):
+        if not issubclass(type(response), AsyncIterable):
             self._under_way = ""
             self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
             await self._take(response, whole=True)
