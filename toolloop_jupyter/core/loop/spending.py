@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from dataclasses import dataclass, field
 
 from ..events import Reply, Span, Usage
@@ -25,8 +24,6 @@ class Spending:
         self.untold = 0
         """Runs whose cost is not known, or not completely."""
         self._lock = threading.Lock()
-        self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
-        """Each run that is counted -> True if its cost is unknown, or partly unknown."""
 
     def add(self, run: Spent, usage: Usage, cost: float) -> None:
         """Count a model call of a run. May be called from any thread."""
@@ -35,10 +32,10 @@ class Spending:
         with self._lock:
             self.cost += cost
             self.usage += usage
-            self.runs += run not in self._seen
+            self.runs += not run.is_counted
             is_untold = run.cost is None
-            self.untold += is_untold and not self._seen.get(run, False)
-            self._seen[run] = is_untold
+            self.untold += is_untold and not run.is_untold
+            run.is_counted, run.is_untold = True, is_untold
 
     def add_run(self, usage: Usage, cost: float | None) -> None:
         """Count a whole run that another process has made. May be called from any thread."""
@@ -85,6 +82,10 @@ class Spent:
     """The known part of the cost, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
 
+    is_counted: bool = False
+    """True if `spending` counts this turn among its runs."""
+    is_untold: bool = False
+    """True if `spending` counts this turn among the runs whose cost is unknown, or partly unknown."""
     spending: Spending = field(default_factory=lambda: SPENDING)
     """The spending of all runs, to which this turn is added."""
 

@@ -323,7 +323,7 @@ class ModelCall:
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
         # The ids of the conversation's tool calls so far: Anthropic refuses an id that is used twice.
         earlier = self.request.messages if assembly.calls else ()
-        ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
+        ids = {call["id"] for one in earlier if "tool_calls" in one for call in one["tool_calls"] or ()}
         sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
         return Reply(
             message=assembly.message(ids),

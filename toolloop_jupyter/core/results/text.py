@@ -34,6 +34,7 @@ from .tracebacks import cut_traceback
 LIMIT = 20_000
 """The most characters of a result that the model gets, unless the tool or the run sets another limit."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object
 _MAX_ITEMS = 20_000  # the most values of a structure that are read; the text of far fewer fills the limit
 _MAX_DEPTH = 50
@@ -85,8 +86,9 @@ def describe(value: object, limit: int | None = None) -> Described:
         kept = f"{len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
         text, length = text + more, length + len(more)
-    # Undecodable file names have lone surrogates, which no request can carry.
-    text = (text or "(no output)").encode("utf-8", "backslashreplace").decode()
+    text = text or "(no output)"
+    if not text.isascii():  # undecodable file names have lone surrogates, which no request can carry
+        text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) > limit:
         size = attempt_call(_count_items, value)
         text = cut(text, limit, "" if isinstance(size, Raised) else size, length)
@@ -108,7 +110,7 @@ def _describe(value: object, limit: int) -> Described:
         reader = _Reader()
         plain, fault = reader.read(value), reader.fault
         left_out = reader.left_out / reader.seen
-    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    text = plain if isinstance(plain, str) else _JSON.encode(plain)
     # An estimate: as if the values that were not read had the same length as the others.
     return Described(text, int(len(text) * (1 + left_out)), fault)
 

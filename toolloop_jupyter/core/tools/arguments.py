@@ -206,7 +206,7 @@ class Arguments:
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        values = attempt_call(self.adapter.validate_json, to_json(given))
+        values = attempt_call(self.adapter.validator.validate_json, to_json(given))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
@@ -343,7 +343,7 @@ def _load(text: str) -> tuple[object, bool]:
     many models send one.
     """
     # There are more values than commas, and than brackets, outside of strings. So too many are noticed before they are made.
-    if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
+    if len(text) > MOST_VALUES and max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
             levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
@@ -402,7 +402,7 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
             )
     elif isinstance(value, (list, tuple)):
         return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
-    elif isinstance(value, Mapping):
+    elif isinstance(value, (dict, Mapping)):
         entries: JsonObject = {}
         for key, item in value.items():
             if not (name := str(key)).isascii():

@@ -22,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import EnumSchema, IsSubclassSchema, UnionSchema
 
-from ..events import ToolDefinitionError
+from ..events import ToolDefinitionError, thaw
 from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
 from .signature import Parameter, show_annotation
 
@@ -114,7 +114,7 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
         repr(one.default) for one in parameters
     )  # 1, 1.0 and True are equal, but differ in the schema
     adapter, schema = _build_once(tuple(parameters), defaults)
-    return adapter, copy.deepcopy(schema)
+    return adapter, thaw(schema)
 
 
 def _is_plain(parameter: Parameter) -> bool:

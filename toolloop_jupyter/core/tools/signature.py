@@ -34,7 +34,8 @@ Names: TypeAlias = dict[str, Any]
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 """Name of a parameter -> (its description, its type), in the words of the docstring."""
 EMPTY = inspect.Parameter.empty
-
+_PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
+"""Names of Python's own, which need no evaluation: an annotation is a text under `from __future__ import annotations`."""
 # Errors that an annotation, an expression that a person wrote, may raise when it is evaluated.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
 
@@ -324,6 +325,8 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     written = parameter.annotation
     if written is EMPTY:
         return Any
+    if type(written) is str and written in _PLAIN and not any(written in names for names in namespace):
+        return _PLAIN[written]
     holder = types.SimpleNamespace(__annotations__={"it": written})
     # The text of an annotation is code, and the classes in it are a person's: it may raise anything.
     hints = attempt_call(lambda: typing.get_type_hints(holder, *namespace, include_extras=True))
