@@ -16,6 +16,7 @@ import copy
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ..events import HistoryInvalid
@@ -203,8 +204,11 @@ class History:
 
         The content is a text, or a list of text and pictures.
         """
-        self._answers[call_id]["content"] = join_surrogates(content) if isinstance(content, str) else content
-        self._has_pictures |= not isinstance(content, str)
+        if isinstance(content, str):
+            content = join_surrogates(content)
+        else:
+            self._has_pictures = True
+        self._answers[call_id]["content"] = content
 
     def answer_of(self, call_id: str) -> str:
         """Return the text of the tool message for `call_id`; "" if the last message with tool calls has no such call."""
@@ -235,7 +239,7 @@ def merge_user_messages(messages: list[Message]) -> list[Message]:
     A turn that was stopped before its answer leaves its user message, and that of the next turn follows directly. The chat
     templates of some models (Mistral's, Gemma's) refuse that. A message with more fields than role and content is not merged.
     """
-    if "user user" not in " ".join([message["role"] for message in messages]):
+    if "user user" not in " ".join(map(itemgetter("role"), messages)):
         return messages
     made: list[Message] = []
     for message in messages:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, Callable
+from operator import methodcaller
 from typing import Any, Literal, TypeAlias
 
 from ..events import (
@@ -321,10 +322,11 @@ class ModelCall:
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
         cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
-        # The ids of the conversation's tool calls so far: Anthropic refuses an id that is used twice.
+        # The ids of the conversation's tool calls so far, each of which has its tool message: Anthropic refuses an id that
+        # is used twice.
         earlier = self.request.messages if assembly.calls else ()
-        ids = {call["id"] for one in earlier if "tool_calls" in one for call in one["tool_calls"] or ()}
-        sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+        ids = set(map(methodcaller("get", "tool_call_id"), earlier))
+        sent, received = read_count(usage.get("prompt_tokens")), read_count(usage.get("completion_tokens"))
         return Reply(
             message=assembly.message(ids),
             finish_reason=assembly.finish_reason,

@@ -18,7 +18,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -206,7 +206,8 @@ class Arguments:
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        values = attempt_call(self.adapter.validator.validate_json, to_json(given))
+        validate: Callable[[bytes], JsonObject] = self.adapter.validator.validate_json
+        values = attempt_call(validate, to_json(given))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
