@@ -864,3 +864,32 @@ class TestValuesOfACall:
 
         with pytest.raises(ToolDefinitionError, match=r"parameter 't': .*typing_extensions\.TypedDict"):
             one(work)
+
+
+def test_equal_defaults_of_other_types_are_other_schemas():
+    """Two functions that differ only in a default, 1 or True, have each their own default in the schema."""
+
+    def count(x: int = 1) -> int:
+        return x
+
+    def check(x: int = True) -> int:
+        return x
+
+    defaults = [one(function).parameters["properties"]["x"]["default"] for function in (count, check)]
+    assert [repr(default) for default in defaults] == ["1", "True"]
+
+
+def test_a_schema_that_is_changed_is_no_other_tools():
+    """A schema that other code changes stays the schema of that tool alone."""
+    one(add).parameters["properties"]["a"]["description"] = "changed"
+    assert "description" not in one(add).parameters["properties"]["a"]
+
+
+def test_a_plain_name_that_the_function_gives_another_meaning():
+    """An annotation `int` means what the function's own names say."""
+    int = float  # noqa: A001
+
+    def half(x: int) -> int:
+        return int(x) / 2
+
+    assert one(half).parameters["properties"]["x"]["type"] == "number"

@@ -17,6 +17,7 @@ import copy
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ..events import HistoryInvalid
@@ -208,8 +209,11 @@ class History:
 
         The content is a text, or a list of text and pictures.
         """
-        self._answers[call_id]["content"] = join_surrogates(content) if isinstance(content, str) else content
-        self._has_pictures |= not isinstance(content, str)
+        if isinstance(content, str):
+            content = join_surrogates(content)
+        else:
+            self._has_pictures = True
+        self._answers[call_id]["content"] = content
 
     def answer_of(self, call_id: str) -> str:
         """Return the text of the tool message for call `call_id`. Return "" if the last tool calls do not contain this call."""
@@ -241,7 +245,7 @@ def merge_user_messages(messages: list[Message]) -> list[Message]:
     chat templates of some models (Mistral's, Gemma's) refuse two user messages in a row. A user message that has other
     fields than `role` and `content` is not merged.
     """
-    if "user user" not in " ".join([message["role"] for message in messages]):
+    if "user user" not in " ".join(map(itemgetter("role"), messages)):
         return messages
     made: list[Message] = []
     for message in messages:

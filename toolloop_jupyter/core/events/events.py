@@ -314,13 +314,13 @@ def read_count(value: object) -> int:
     """Return a number of tokens that a server sent. Return 0 if `value` is not a number, is negative or is too large."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = float(value)
-    is_number = isinstance(value, int | float) and 0 <= value < _NO_NUMBER
+    is_number = isinstance(value, (int, float)) and 0 <= value < _NO_NUMBER
     return int(value) if is_number else 0  # type: ignore[call-overload]
 
 
 def read_list(value: object) -> list[Any]:
     """Return the items of a field that should be a list; [] for data of any other type."""
-    return list(value) if isinstance(value, list | tuple) else []
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def read_content(content: object) -> str:
@@ -330,7 +330,9 @@ def read_content(content: object) -> str:
     """
     if isinstance(content, str):
         return content
-    if isinstance(content, int | float) and not isinstance(content, bool):
+    if content is None:
+        return ""
+    if isinstance(content, (int, float)) and not isinstance(content, bool):
         return f"{content}" if abs(content) < _NO_NUMBER else ""
     if isinstance(content, list):
         return "".join(str(read_fields(part).get("text") or "") for part in content)

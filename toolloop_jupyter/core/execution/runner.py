@@ -88,9 +88,23 @@ async def attempt_apart(
     cancel by the work would look like a cancel of the run. And a GeneratorExit that a future raises would close every
     coroutine that awaits this future.
     """
-    task = asyncio.ensure_future(attempt(work))
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    async def work_and_wake() -> object:
+        value = await work
+        task.remove_done_callback(wake)
+        wake()  # one turn of the event loop earlier than the task's callback
+        return value
+
+    task = loop.create_task(attempt(work_and_wake()))
+    task.add_done_callback(wake)  # after an error or a cancel
     try:
-        await asyncio.wait({task})
+        await ended
     except asyncio.CancelledError:
         if not task.cancel():  # the work had already ended
             raise

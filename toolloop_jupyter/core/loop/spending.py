@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from dataclasses import dataclass, field
 
 from ..events import Reply, Span, Usage
@@ -25,8 +24,6 @@ class Spending:
         self.untold = 0
         """The number of runs whose cost is unknown, or only partly known."""
         self._lock = threading.Lock()
-        self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
-        """For each counted run: True if its cost is unknown, or only partly known."""
 
     def add(self, run: Spent, usage: Usage, cost: float) -> None:
         """Add a model call of `run` to the totals. May be called from any thread."""
@@ -35,10 +32,10 @@ class Spending:
         with self._lock:
             self.cost += cost
             self.usage += usage
-            self.runs += run not in self._seen
+            self.runs += not run.is_counted
             is_untold = run.cost is None
-            self.untold += is_untold and not self._seen.get(run, False)
-            self._seen[run] = is_untold
+            self.untold += is_untold and not run.is_untold
+            run.is_counted, run.is_untold = True, is_untold
 
     def add_run(self, usage: Usage, cost: float | None) -> None:
         """Add a whole run of another process to the totals. May be called from any thread."""
@@ -85,6 +82,10 @@ class Spent:
     """The known part of the cost, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
 
+    is_counted: bool = False
+    """True if `spending` counts this turn among its runs."""
+    is_untold: bool = False
+    """True if `spending` counts this turn among the runs whose cost is unknown, or partly unknown."""
     spending: Spending = field(default_factory=lambda: SPENDING)
     """The total of all runs. The model calls of this turn are added to the total, too."""
 

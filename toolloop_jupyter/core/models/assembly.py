@@ -38,7 +38,6 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -115,10 +114,11 @@ class Assembly:
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
         choices = [read_fields(one) for one in read_list(fields.get("choices"))]
+        numbers = [read_count(choice.get("index")) for choice in choices]
         if self._choice is None and choices:
-            self._choice = min(read_count(choice.get("index")) for choice in choices)
-        for choice in choices:
-            if read_count(choice.get("index")) == self._choice:
+            self._choice = min(numbers)
+        for number, choice in zip(numbers, choices, strict=True):
+            if number == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
@@ -132,13 +132,13 @@ class Assembly:
         if isinstance(content, list):
             content, in_parts, refused = split_content(content)
             thought, self.refusal = thought or in_parts, self.refusal + refused
-        text, reasoning = self.words.add(
-            content if isinstance(content, str) else read_content(content), thought
-        )
+        if not isinstance(content, str):
+            content = read_content(content)
+        text, reasoning = self.words.add(content, thought) if content or thought else ("", "")
         if refusal := fields.get("refusal"):
             self.refusal += read_content(refusal)
         if fragments := fields.get("tool_calls"):
-            self.calls.add(fragments if isinstance(fragments, list | tuple) else [fragments], whole=whole)
+            self.calls.add(fragments if isinstance(fragments, (list, tuple)) else [fragments], whole=whole)
         if legacy := fields.get("function_call"):
             self.calls.add_legacy(legacy)
         own = fields.get("provider_specific_fields")
@@ -191,8 +191,8 @@ class Assembly:
             message["tool_calls"] = calls
         if thought := self.words.thought:
             message["reasoning_content"] = thought
-        pictures = [one.address for one in self.attachments.all() if one.kind == "picture" and one.address]
-        if pictures:
+        attached = self.attachments.all() if self.attachments else ()
+        if pictures := [one.address for one in attached if one.kind == "picture" and one.address]:
             images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
             message["images"] = join_surrogates_in(images)
         if self._returned is not None:
@@ -280,7 +280,7 @@ class Calls:
         arguments.
         """
         # For each index: the number of complete calls in this delta so far that have a name and no id.
-        ended: Counter[int] = Counter()
+        ended: dict[int, int] = {}
         for fragment in map(read_fields, fragments):
             if self.has_too_many:
                 break
@@ -297,7 +297,7 @@ class Calls:
             may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
             # Each of these calls gets its own index. If the same delta comes again, the indexes are the same.
             if may_be_whole:
-                place -= ended[index] * MOST_CALLS
+                place -= ended.get(index, 0) * MOST_CALLS
             call = None if whole else self._find(call_id, place, name, arguments)
             if call is None:
                 call = _Call(index=None if whole or fragment.get("index") is None else place)
@@ -312,7 +312,7 @@ class Calls:
             if arguments:
                 call.extend(arguments)
             if may_be_whole and call.ends_with_object(arguments):
-                ended[index] += 1
+                ended[index] = ended.get(index, 0) + 1
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
                 self.keep_data = True
                 _keep_extra(call, fragment, body)

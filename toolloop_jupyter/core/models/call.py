@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
+from operator import methodcaller
 from typing import Any, Literal, TypeAlias
 
 from ..events import (
@@ -272,7 +273,7 @@ class ModelCall:
             response: Any = await providers.ask(keywords)
         else:
             response = await client.load_litellm().acompletion(**keywords)
-        if not hasattr(response, "__aiter__"):
+        if not issubclass(type(response), AsyncIterable):
             self._under_way = ""
             self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
             await self._take(response, whole=True)
@@ -339,10 +340,11 @@ class ModelCall:
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
         cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
-        # Collect the ids of all earlier tool calls, since Anthropic refuses a conversation with the same id twice.
+        # The ids of all earlier tool calls, since Anthropic refuses a conversation with the same id twice. Each earlier call
+        # has its tool message.
         earlier = self.request.messages if assembly.calls else ()
-        ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
-        sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+        ids = set(map(methodcaller("get", "tool_call_id"), earlier))
+        sent, received = read_count(usage.get("prompt_tokens")), read_count(usage.get("completion_tokens"))
         return Reply(
             message=assembly.message(ids),
             finish_reason=assembly.finish_reason,

@@ -310,8 +310,10 @@ def cost_in_headers(hidden: object) -> float | None:
     fields = read_fields(hidden)
     headers = read_fields(fields.get("additional_headers"))
     for value in (headers.get("llm_provider-x-litellm-response-cost"), fields.get("response_cost")):
+        if not value:
+            continue
         try:
-            cost = float(value or "nan")
+            cost = float(value)
         except (TypeError, ValueError):
             continue
         if cost >= 0 and cost != float("inf"):

@@ -35,6 +35,7 @@ from .tracebacks import cut_traceback
 LIMIT = 20_000
 """The most characters of a result that the model gets, unless the tool or the run sets another limit."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object
 _MAX_ITEMS = 20_000  # the most values of a structure that are read; far fewer values already fill the limit of the text
 _MAX_DEPTH = 50
@@ -86,8 +87,11 @@ def describe(value: object, limit: int | None = None) -> Described:
         kept = f"the first {len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; {kept} are kept"
         text, length = text + more, length + len(more)
-    # File names that cannot be decoded have lone surrogates. A request cannot contain lone surrogates.
-    text = (text or "(no output)").encode("utf-8", "backslashreplace").decode()
+    text = text or "(no output)"
+    if (
+        not text.isascii()
+    ):  # file names that cannot be decoded have lone surrogates, which a request cannot contain
+        text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) > limit:
         size = attempt_call(_count_items, value)
         text = cut(text, limit, "" if isinstance(size, Raised) else size, length)
@@ -109,7 +113,7 @@ def _describe(value: object, limit: int) -> Described:
         reader = _Reader()
         plain, fault = reader.read(value), reader.fault
         left_out = reader.left_out / reader.seen
-    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    text = plain if isinstance(plain, str) else _JSON.encode(plain)
     # The full length is an estimate: each value that was not read counts with the average length of the read values.
     return Described(text, int(len(text) * (1 + left_out)), fault)
 

@@ -24,7 +24,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -218,7 +218,8 @@ class Arguments:
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # Validate JSON, not Python values. Then a strict model accepts a text for a date, and an array for a tuple.
-        values = attempt_call(self.adapter.validate_json, to_json(given))
+        validate: Callable[[bytes], JsonObject] = self.adapter.validator.validate_json
+        values = attempt_call(validate, to_json(given))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
@@ -361,7 +362,7 @@ def _load(text: str) -> tuple[object, bool]:
     """
     # Outside of strings, a text has at least as many values as commas or opening brackets. So a text with too many values is
     # refused before its values are made.
-    if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
+    if len(text) > MOST_VALUES and max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
             levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
@@ -420,7 +421,7 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
             )
     elif isinstance(value, (list, tuple)):
         return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
-    elif isinstance(value, Mapping):
+    elif isinstance(value, (dict, Mapping)):
         entries: JsonObject = {}
         for key, item in value.items():
             if not (name := str(key)).isascii():

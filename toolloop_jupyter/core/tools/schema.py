@@ -8,9 +8,11 @@ not. So a parameter can have any name (`model_config`, `schema`, `self`, `_x`), 
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import json
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -20,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import EnumSchema, IsSubclassSchema, UnionSchema
 
-from ..events import ToolDefinitionError
+from ..events import ToolDefinitionError, thaw
 from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
 from .signature import Parameter, show_annotation
 
@@ -108,6 +110,35 @@ def _take_first_sentence(error: BaseException) -> str:
 
 
 def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
+    if not all(map(_is_plain, parameters)):
+        return _build_anew(module, parameters)
+    defaults = tuple(
+        repr(one.default) for one in parameters
+    )  # 1, 1.0 and True are equal, but differ in the schema
+    adapter, schema = _build_once(tuple(parameters), defaults)
+    return adapter, thaw(schema)
+
+
+def _is_plain(parameter: Parameter) -> bool:
+    """Return whether nothing of the parameter can ever change: a plain type and a plain default, or none."""
+    default = parameter.default
+    has_plain_default = default is MISSING or type(default) in _JSON_TYPES
+    return has_plain_default and parameter.field is None and _is_plain_type(parameter.annotation)
+
+
+def _is_plain_type(annotation: object) -> bool:
+    if type(annotation) is types.GenericAlias:
+        return annotation.__origin__ in (list, dict) and all(map(_is_plain_type, annotation.__args__))
+    return type(annotation) is type and annotation in _JSON_TYPES
+
+
+@functools.lru_cache(maxsize=128)
+def _build_once(parameters: tuple[Parameter, ...], _: tuple[str, ...]) -> tuple[Validator, JsonSchema]:
+    """Build the validator and the schema of plain parameters. Each call of `agent()` describes its tools anew."""
+    return _build_anew("builtins", parameters)
+
+
+def _build_anew(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     def arguments(**values: object) -> dict[str, object]:
         return values
 

@@ -35,6 +35,8 @@ Names: TypeAlias = dict[str, Any]
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 """Name of a parameter -> (its description, its type). Both texts are copied from the docstring."""
 EMPTY = inspect.Parameter.empty
+_PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
+"""Names of Python's own, which need no evaluation: an annotation is a text under `from __future__ import annotations`."""
 
 # Usual errors when an annotation is evaluated. An annotation is an expression that a person wrote.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
@@ -346,6 +348,8 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     written = parameter.annotation
     if written is EMPTY:
         return Any
+    if type(written) is str and written in _PLAIN and not any(written in names for names in namespace):
+        return _PLAIN[written]
     holder = types.SimpleNamespace(__annotations__={"it": written})
     # Evaluating an annotation runs code that a person wrote, so any error may be raised.
     hints = attempt_call(lambda: typing.get_type_hints(holder, *namespace, include_extras=True))
