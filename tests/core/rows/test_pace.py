@@ -95,11 +95,11 @@ async def test_refusals_of_one_pause_halve_once():
     gate = Pace(16, None)
     for _ in range(4):
         await gate.enter()
-    assert gate.leave(429, 0.05) == 0.05
-    gate.leave(429, 0.01)
-    gate.leave(529, 0.02)
+    assert gate.leave(429, 0.5) == 0.5
+    gate.leave(429, 0.1)
+    gate.leave(529, 0.2)
     assert gate.limit == 8
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.51)
     gate.leave(429, 0.001)  # of those four
     assert gate.limit == 8
     await asyncio.sleep(0.01)

@@ -332,15 +332,25 @@ async def test_usage_and_cost():
 async def test_order_is_the_tables():
     """Rows that end in another order come out in that of the table."""
     order: list[int] = []
+    ended = [asyncio.Event() for _ in range(3)]
 
     class Watcher(tl.core.rows.RowsWatcher):
         def row_ended(self, row):
             order.append(row.number)
+            ended[row.number].set()
+
+    @tl.tool(parallel=True)
+    async def wait_for(number: int) -> str:
+        """Wait for the end of another row."""
+        await ended[number].wait()
+        return "ended"
 
     def model(row: dict[str, int]) -> ScriptedModel:
-        return ScriptedModel("x", pace=0.05 * (3 - row["n"]))
+        return (
+            ScriptedModel("x") if row["n"] == 2 else ScriptedModel(call("wait_for", number=row["n"] + 1), "x")
+        )
 
-    config = tl.core.session.build_config(model=tl.teaching.ModelOfRow(model))
+    config = tl.core.session.build_config(model=tl.teaching.ModelOfRow(model), tools=[wait_for])
     rows = await tl.core.rows.RowsRun(
         config, "{{n}}", [{"n": n} for n in range(3)], watcher=Watcher()
     ).collect()
