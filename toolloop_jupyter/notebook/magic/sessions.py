@@ -6,7 +6,7 @@ ids of its cells, as hashes (the ids of VS Code contain a path). So a cell also 
 
 A conversation is kept as data in the notebook's outputs, under a MIME type of our own. The data stays in the saved file, and no
 front-end shows it (seen in JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell. We read
-only the newest of these copies. It is complete, also if a person has deleted older outputs. The file grows with each turn:
+only the newest of these copies. It is complete, even if a person has deleted older outputs. The file grows with each turn:
 after ten turns, it has ten copies.
 """
 
