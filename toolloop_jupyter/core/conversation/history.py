@@ -410,7 +410,10 @@ def is_empty_text(part: object) -> bool:
 
 
 def add_pictures(text: str, pictures: Sequence[str]) -> str | list[Message]:
-    """Return the content of a tool message: only `text`, or a list with `text` and the pictures at the addresses `pictures`."""
+    """Return the content of a tool message: a list with `text` and the pictures. `pictures` has the addresses of the pictures.
+
+    If there are no pictures, return `text` itself.
+    """
     if not pictures:
         return text
     return [

@@ -180,7 +180,7 @@ class Host(Presenter):
         """Awaited after a turn was stopped, just before `error` is raised in the code that awaits the turn."""
 
     def finished(self, result: Result) -> None:
-        """Called after each turn, also after a turn that failed. A notebook stores the newest `result`."""
+        """Called after each turn, even after a turn that failed. A notebook stores the newest `result`."""
 
     def can_ask(self) -> bool:
         """Return True if the host can ask a person. Called if there is no `on_approval` and nobody reads the turn's stream."""

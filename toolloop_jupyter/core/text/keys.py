@@ -67,8 +67,10 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Yield the keys in the option `name`. If `name`, or a name inside `value`, is a usual name for a key, the value of this name
-    is a key. In other values, passwords and keys in web addresses are found.
+    """Yield the keys in an option. `name` is the option's name, and `value` is its value.
+
+    If `name`, or a name inside `value`, is a usual name for a key, the value of this name is a key. In other values, passwords
+    and keys in web addresses are found.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

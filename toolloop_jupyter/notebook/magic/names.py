@@ -315,7 +315,7 @@ def _is_type(value: object) -> bool:
 
 
 def is_output(value: type) -> bool:
-    """Return whether the class `value` is a pydantic model or a dataclass."""
+    """Return whether `value`, which is a class, is a pydantic model or a dataclass."""
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
