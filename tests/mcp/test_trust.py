@@ -111,7 +111,7 @@ def test_the_card_names_the_server_and_its_claims(connect, server):
     person = Person()
     run(connect(server), person, call("add", a=1), call("fail"), permissions="full")
     claim, silent = (one.origin for one in person.asked)
-    assert "the MCP server “tester 1.0” (a server of this notebook); it runs there" in claim
+    assert "the MCP server “tester 1.0” (a server of this notebook); it runs on that server" in claim
     assert (
         "The server says about the tool, and nobody has checked: it only reads, it stays within the server."
         in claim

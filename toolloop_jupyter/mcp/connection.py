@@ -154,7 +154,7 @@ class Connection(ToolSource):
     # --- as a source of tools ---
 
     def list_tools(self) -> Mapping[str, ServerTool]:
-        """Return a mapping from attribute names to tools. A person writes `connection.NAME` to get the tool with this name."""
+        """Return all tools as a mapping: attribute name -> tool. For each of these names, `connection.NAME` is the tool."""
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
@@ -345,9 +345,10 @@ class _Life:
         self._take_list(await _list_all(client), news)
 
     def _take_list(self, listed: list[Any], news: object) -> None:
-        """Store the list that was read. `news` is the value that `self.news` had before the reading.
+        """Store the list that was read, and set `self.news` to None, since `_listed` is up to date.
 
-        If `self.news` has another value now, the list has changed again meanwhile. Then `self.news` keeps this value.
+        `news` is the value that `self.news` had before the reading. If `self.news` has got a new value since then, the server's
+        list may have changed during the reading. In this case, the new value stays, and the next call reads the list again.
         """
         self._listed = {one.name: describe_listed(one) for one in listed}
         if self.news is news:
@@ -507,7 +508,7 @@ def connect(
         roots: folders that the server gets if it asks where it may work. Nothing forces the server to use only these folders.
         permissions: the permissions of this server's tools: a mode, a callable, or a mapping from the server's names of tools
             to modes. In the mapping, "*" means all other tools. By default, a person is asked about every call of these tools,
-            also if the mode of the run is "full".
+            even if the mode of the run is "full".
         include: the server's names of the tools to use. Default: all tools.
         exclude: the server's names of tools to leave out.
         name: the prefix for a tool's name if another tool has the same name. Default: the name that the server gives itself.

@@ -98,7 +98,7 @@ class ServerTool(DescribedTool):
             settings=self.settings,
             kind="async",
             context_parameter=CONTEXT,
-            origin=f"A tool of {self.server}; it runs there. {self.claims}",
+            origin=f"A tool of {self.server}; it runs on that server. {self.claims}",
             qualifier=self.qualifier,
         )
 

@@ -100,7 +100,7 @@ class Conversation:
         return None
 
     def _filler(self, name: str = "", story: str = "") -> Filler:
-        """Return the Filler for the arguments of the tool `name`, or the Filler for an answer if `name` is "".
+        """Return the Filler for the arguments of the tool with this name. If `name` is "", return the Filler for an answer.
 
         The Filler never uses a tool's name as a value.
         """

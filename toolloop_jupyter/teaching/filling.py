@@ -65,7 +65,7 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 
 
 def role_of(name: str) -> str:
-    """Return the kind of value (a key of ROLES) that the parameter `name` takes; "" if no kind fits the name."""
+    """Return the kind of value (a key of ROLES) for a parameter with the name `name`; "" if no kind fits the name."""
     return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
 
 

@@ -263,10 +263,10 @@ def count_words(text: str) -> int:
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Return the part that calls the tool `name`.
+    """Return the part that calls a tool. `name` is the tool's name or its function.
 
-    The arguments are the keyword arguments, or the text `raw_arguments`, which may be invalid JSON. `name` may also be the
-    tool's function. Raises ScriptError if an argument is not a JSON value.
+    The arguments of the call are the keyword arguments. If `raw_arguments` is given, they are this text, which may be invalid
+    JSON. Raises ScriptError if an argument is not a JSON value.
     """
     called = name if isinstance(name, str) else getattr(name, "__name__", None)
     if called is None:

@@ -241,8 +241,9 @@ def _make_title(call: Call) -> str:
 class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
-    A request gets the answer of a recorded call that has the same request. First the next call is compared, then the later
-    calls, then the earlier calls. So cells may run again or in another order.
+    A request gets the answer of a recorded call that has the same request. The search begins with the recorded call after the
+    one that was played last; at first, this is the first call of the recording. Then the later calls are compared, then the
+    earlier calls. So cells may run again or in another order.
 
     Args:
         path: the recording.
@@ -304,8 +305,11 @@ class Replay(Answers):
     def find_result(self, name: str, arguments: ReadObject) -> str:
         """Return the recorded result of a tool call that the model's last answer asked for.
 
-        Until the model answers again, no result is returned twice. Raises ToolFailed with the recorded text if the
-        recorded call failed. Raises RecordingError if the recording has no result of the call.
+        If this answer asked for the same call several times, the results are returned one after the other. Each result is
+        returned once; after the model's next answer, it can be returned again.
+
+        Raises ToolFailed with the recorded text if the recorded call failed. Raises RecordingError if the recording has no
+        result of the call, or if all its results have been returned.
         """
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []

@@ -22,7 +22,7 @@ _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary(
 
 
 def put(name: str, answers: Answers) -> str:
-    """Register the object `answers` as the model "toolloop/`name`", and return this full name.
+    """Register an object, `answers`, as the model "toolloop/NAME", and return this full name. NAME is the value of `name`.
 
     The registration ends when the object no longer exists. If another object has the name already, the new object replaces
     it. This happens when the cell that makes the object runs again. Raises ValueError for a name with characters other than

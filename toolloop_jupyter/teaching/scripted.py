@@ -213,7 +213,7 @@ class _ScriptOfRow(ScriptedModel):
 class ModelOfRow(Answers):
     """Makes a model for each row of a table.
 
-    The function `make` gets the row as a mapping (column -> value), and returns a ScriptedModel.
+    `make` is a function. It gets the row as a mapping (column -> value), and returns a ScriptedModel.
     """
 
     def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:

@@ -62,10 +62,11 @@ async def test_a_retry_says_how_long_it_waits():
     options = ToolLoopOptions(completion_kwargs={"num_retries": 2})
     result = await run(error("busy", 503), error("busy", 503, {"retry-after": "0.7"}), "Hi", options=options)
     assert [retry.wait for retry in retries(result)] == [0.25, 0.7]
-    lines = [block.text for block in render(result) if "try" in block.text]
-    assert [line.partition(": ")[0] for line in lines] == [
-        "⚠ model call failed, try 2 in 0.25 s",
-        "⚠ model call failed, try 3 in 0.7 s",
+    lines = [block.text for block in render(result) if "(try" in block.text]
+    assert all(line.startswith("⚠ model call failed: ") and "busy. " in line for line in lines)
+    assert [line.rpartition(". It is ")[2] for line in lines] == [
+        "tried again in 0.25 s (try 2).",
+        "tried again in 0.7 s (try 3).",
     ]
     assert not any(".." in line for line in lines)
 

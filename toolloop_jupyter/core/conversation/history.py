@@ -157,7 +157,7 @@ class History:
         return list(self._turns)
 
     def mark_turn(self, number: int) -> None:
-        """If turn `number` has no beginning yet, let it begin at the end of the messages.
+        """Mark the end of the messages as the beginning of turn number `number`, if this turn has no beginning yet.
 
         A turn has no beginning yet if it ended before its first message.
         """
@@ -165,7 +165,7 @@ class History:
             self._turns.append(len(self._messages))
 
     def rewind(self, turn: int) -> None:
-        """Remove the messages of turn `turn` and of all turns after it. Turn 0 is the first whose beginning is known."""
+        """Remove the messages of turn number `turn` and of all turns after it. Turn 0 is the first whose beginning is known."""
         del self._messages[self._turns[turn] :]
         del self._turns[turn:]
 
@@ -205,7 +205,7 @@ class History:
             self._answers = {answer["tool_call_id"]: answer for answer in answers}
 
     def answer(self, call_id: str, content: str | list[Message]) -> None:
-        """Set the content of the tool message that answers call `call_id` of the last assistant message.
+        """Set the content of the tool message that answers one call of the last assistant message. `call_id` is the call's id.
 
         The content is a text, or a list of text and pictures.
         """
@@ -410,7 +410,10 @@ def is_empty_text(part: object) -> bool:
 
 
 def add_pictures(text: str, pictures: Sequence[str]) -> str | list[Message]:
-    """Return the content of a tool message: only `text`, or a list with `text` and the pictures at the addresses `pictures`."""
+    """Return the content of a tool message: a list with `text` and the pictures. `pictures` has the addresses of the pictures.
+
+    If there are no pictures, return `text` itself.
+    """
     if not pictures:
         return text
     return [

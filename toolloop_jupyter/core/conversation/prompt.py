@@ -387,9 +387,9 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content in which the text `line` replaces each picture, file and sound.
+    """Return a message's content without its pictures, files and sounds. A copy of `line`, a text, replaces each of them.
 
-    "{}" in `line` becomes "picture", "file" or "sound".
+    In each copy, "{}" becomes "picture", "file" or "sound".
     """
     if not isinstance(content, list) or not list_needs(content):
         return content

@@ -147,7 +147,7 @@ def _has_name(call: object) -> bool:
 
 
 def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMessage]:
-    """Return the tool messages between assistant message `number` and the next assistant message."""
+    """Return the tool messages between the assistant message at index `number` and the next assistant message."""
     behind = takewhile(lambda message: message.get("role") != "assistant", messages[number + 1 :])
     return [message for message in behind if message.get("role") == "tool"]
 

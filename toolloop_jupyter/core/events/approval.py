@@ -228,7 +228,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return a copy of JSON data. The copy can be changed, also if `value` is frozen."""
+    """Return a copy of JSON data. The copy can be changed, even if `value` is frozen."""
     if isinstance(value, dict):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -103,7 +103,7 @@ class Gate:
         return ""
 
     async def enter(self) -> None:
-        """Wait until a request may be sent. The loop calls `leave` after the request, also if the request failed."""
+        """Wait until a request may be sent. The loop calls `leave` after each request, even if the request failed."""
 
     def leave(
         self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
@@ -158,7 +158,7 @@ class Host(Presenter):
     """The place where a run happens. This class is for plain Python; a subclass for notebooks uses the kernel and its cells."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
-        """Called from sync code. Run the coroutine that `make()` returns, and return the value of the coroutine."""
+        """Run the coroutine that `make()` returns, and return its result. Sync code calls this method."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
@@ -180,7 +180,7 @@ class Host(Presenter):
         """Awaited after a turn was stopped, just before `error` is raised in the code that awaits the turn."""
 
     def finished(self, result: Result) -> None:
-        """Called after each turn, also after a turn that failed. A notebook stores the newest `result`."""
+        """Called after each turn, even after a turn that failed. A notebook stores the newest `result`."""
 
     def can_ask(self) -> bool:
         """Return True if the host can ask a person. Called if there is no `on_approval` and nobody reads the turn's stream."""

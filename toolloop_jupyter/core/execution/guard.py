@@ -93,13 +93,13 @@ def is_exactly(value: object, *texts: str) -> bool:
 
 
 def shorten_repr(value: object, most: int = 80) -> str:
-    """Return the value's `repr`, shortened to `most` characters. If `repr` raises, return the name of the value's type."""
+    """Return at most `most` characters of the value's `repr`. If `repr` raises, return the name of the value's type."""
     text = attempt_call(repr, value)
     return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
 
 
 def get_message(error: BaseException, most: int | None = None) -> str:
-    """Return the error's own text, shortened to `most` characters. Never raises, also if the error's `__str__` raises."""
+    """Return at most `most` characters of the error's own text. Never raises, even if the error's `__str__` raises."""
     message = attempt_call(str, error)
     if isinstance(message, Raised):
         return f"<without a text: {type(message.error).__name__}>"
@@ -107,7 +107,7 @@ def get_message(error: BaseException, most: int | None = None) -> str:
 
 
 def describe_error(error: BaseException, most: int | None = None) -> str:
-    """Return "Name: message" or "Name" for an error. The message is shortened to `most` characters. Never raises."""
+    """Return "Name: message" or "Name" for an error. The message has at most `most` characters. Never raises."""
     message = get_message(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 

@@ -66,7 +66,7 @@ def _fail(error: BaseException) -> Outcome:
 
 
 async def attempt(work: Awaitable[object]) -> Outcome:
-    """Await foreign code and return its outcome, also if it raises an exception. A cancel of the current task is raised."""
+    """Await foreign code and return its outcome, even if the code raises an exception. A cancel of the current task is raised."""
     task = asyncio.current_task()
     try:
         return Outcome(await work)

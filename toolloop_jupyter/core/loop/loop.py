@@ -257,7 +257,7 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
     try:
         decision = await ask(turn, approval)
     finally:
-        call.decision = approval.decision  # also if the turn is stopped before the call runs
+        call.decision = approval.decision  # even if the turn is stopped before the call runs
     if not decision.allowed:
         turn.permissions.denied[same] += 1
         return _deny(decision)

@@ -76,7 +76,9 @@ def _without_collecting() -> Iterator[None]:
 
 @functools.cache
 def _silence_litellm(litellm: Any) -> None:
-    """Keep LiteLLM's messages out of the cells, and prevent its downloads. This is done once, also if the user imported litellm.
+    """Keep LiteLLM's messages out of the cells, and prevent its downloads. Only the first call does this.
+
+    It makes no difference whether this package or the user's code has imported litellm.
 
     The reasons, seen on LiteLLM 1.110.2:
 
@@ -98,7 +100,7 @@ def _silence_litellm(litellm: Any) -> None:
 
 
 class _WithoutPriceList(logging.Filter):
-    """Drops log messages about LiteLLM's price list. If the logger's level is INFO or DEBUG, the messages stay."""
+    """Drops log messages about LiteLLM's price list. If the user has set the logger to INFO or DEBUG, drops nothing."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
@@ -301,9 +303,10 @@ def _carry_attachments(delta: object) -> None:
 
 
 def cost_in_headers(hidden: object) -> float | None:
-    """Return the cost from a response's `_hidden_params`, in US dollars; None if the cost is unknown.
+    """Return the cost of a response in US dollars; None if it is unknown. `hidden` is the response's `_hidden_params`.
 
-    The cost comes from the header `x-litellm-response-cost` of a gateway, or from LiteLLM's own calculation.
+    The cost is the number in the gateway's header `x-litellm-response-cost`. Without such a number, the cost is the one that
+    LiteLLM itself has calculated.
     """
     if not hidden:
         return None

@@ -157,7 +157,7 @@ _HEADERS_ELSEWHERE = frozenset(
 
 
 def find_option(name: str) -> Option | None:
-    """Return the entry of the option `name`; None if LiteLLM does not know `name`. An unknown option is passed on."""
+    """Return the entry of the option with this name; None if LiteLLM does not know the option. An unknown option is passed on."""
     if known := _KNOWN.get(name):
         return known
     return next((option for option, names in _FAMILIES if names.search(name)), None)
@@ -165,13 +165,13 @@ def find_option(name: str) -> Option | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_kept(name: str) -> bool:
-    """Return True if only LiteLLM uses the option `name`, and does not send it to a provider."""
+    """Return True if LiteLLM itself uses the option with this name, and does not send it to a provider."""
     option = find_option(name)
     return option is not None and option.is_kept
 
 
 def is_of_route(name: str) -> bool:
-    """Return True if the option `name` is for one provider: its address, account or key, or an extra part of the request.
+    """Return True if the option with this name is for one provider: its address, account or key, or an extra part of the request.
 
     A fallback model of another provider does not get this option.
     """
@@ -190,7 +190,7 @@ _OF_ROUTE = (
 
 
 def is_completion_option(name: str) -> bool:
-    """Return True if LiteLLM has an option `name` for model calls. The option may be set, or is refused with a message."""
+    """Return True if LiteLLM has an option with this name for model calls. The option may be set, or is refused with a message."""
     option = find_option(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
 

@@ -178,7 +178,10 @@ class _Reader:
         return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
     def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
-        """Count the `missing` values, and return a note that replaces them; {} if no values are missing."""
+        """Return a note that replaces the values that are left out; {} if there are none. `missing` is their number.
+
+        The number is also added to `left_out`.
+        """
         self.left_out += max(missing, 0)
         return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 

@@ -147,8 +147,8 @@ class Pace(Gate):
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
         """Pause all rows after a refused call, and return the seconds of the pause; None if there were too many pauses.
 
-        `is_older`: True if the call was already under way when the last pause began. Then the allowed number of calls is
-        not halved again.
+        Also halve the allowed number of simultaneous calls. The number is not halved if there is a pause already, or if
+        `is_older` is True: the call was already under way when the last pause began.
         """
         if not (self.pause or is_older):
             self._older = self.under_way

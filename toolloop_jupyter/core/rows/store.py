@@ -137,7 +137,9 @@ def _encode_event(event: Event) -> JsonObject | None:
 def decode_row(
     line: Mapping[str, Any], number: int, row: Mapping[str, Any], output: Output | None, presenter: Presenter
 ) -> Row:
-    """Make a Row from a line of the store. `number` is the row's number in this run, `row` is the row's input.
+    """Make a Row from `line`, a line of the store.
+
+    `number` is the row's number in this run. `row` is the row of the table; it becomes `Row.input`, which is not in the store.
 
     Raises ValueError, KeyError or TypeError if the line is not a row, or if the row's answer does not fit `output`.
     """
@@ -267,13 +269,13 @@ class Store:
         return end
 
     def take(self, key: str) -> JsonObject | None:
-        """Return the line of a finished row with this key; None if no line is left. Each line is returned only once."""
+        """Return the line of a finished row with this key; None if no line is left. Each call returns another line."""
         lines = self._done.get(key)
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Return True if a row with this key failed in an earlier run. Call this once for each row: if the store has two failed
-        rows with this key, only the first two calls return True.
+        """Return True if a row with this key failed in an earlier run. Each failed row in the store is counted once: if two failed
+        rows have this key, the first two calls return True, and later calls return False. Call this once for each row.
         """
         self._failed[key] -= 1
         return self._failed[key] >= 0

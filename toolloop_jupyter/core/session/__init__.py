@@ -1,5 +1,6 @@
-"""Sessions and the streams of their turns, for code with `await` and for code without. A session has the turns of one
-conversation.
+"""Sessions and the streams of their turns. A session is one conversation, and a stream has the events of one turn.
+
+`AsyncSession` and `AsyncEventStream` are for code with `await`. `Session` and `EventStream` are for code without `await`.
 """
 
 from .options import (

@@ -623,7 +623,7 @@ def _make_end(error: BaseException) -> TurnEnd:
 
 
 def _find_invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
-    """Return the error that the reader gets after the Result if the answer does not fit `output=`; else None."""
+    """If the answer does not fit `output=`, return the error to raise; else None. The reader gets the Result before the error."""
     output, problem = turn.config.output, turn.answer.problem
     if output is None or problem is None or result.stop_reason != "done":
         return None

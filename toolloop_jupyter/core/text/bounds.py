@@ -51,7 +51,9 @@ def is_deeper(value: object, levels: int = DEEPEST) -> bool:
 
 
 def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
-    """Join the first `most` texts, and add the number of the other texts: `a, b and 3 more`."""
+    """Join the texts. If there are more than `most`, join only the first ones, and add the number of the others:
+    `a, b and 3 more`.
+    """
     listed = list(texts)
     more = len(listed) - most
     return between.join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")

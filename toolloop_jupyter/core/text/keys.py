@@ -67,8 +67,10 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Yield the keys in the option `name`. If `name`, or a name inside `value`, is a usual name for a key, the value of this name
-    is a key. In other values, passwords and keys in web addresses are found.
+    """Yield the keys in an option. `name` is the option's name, and `value` is its value.
+
+    If `name`, or a name inside `value`, is a usual name for a key, the value of this name is a key. In other values, passwords
+    and keys in web addresses are found.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -122,8 +124,10 @@ def find_environment_keys() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
-    """Return the names of keys in the module `litellm`. The module has thousands of names, so the result is cached until their
-    number changes.
+    """Return the names in the module `litellm` that end with "_key". The values of these names may be API keys.
+
+    The module has thousands of names, so the result is cached. The argument is the number of all names. If it is
+    not the same as at the last call, the names are searched again.
     """
     return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
@@ -183,8 +187,9 @@ class _KeyPattern:
     """Finds a key in a text, even if the key's characters are escaped. The search time is in proportion to the text's length."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """`least`: if the end of the key is cut off, the key is found if at least its first `least` characters are there. If
-        `least` is 0, only the whole key is found.
+        """A whole key is always found. A key whose end is cut off is found if the rest has at least `least` characters.
+
+        If `least` is 0, only the whole key is found.
         """
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"

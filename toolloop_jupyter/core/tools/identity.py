@@ -72,7 +72,7 @@ class Version:
         return len(self.parts) < MOST and not any(part is _UNSEEN for part in self.parts)
 
     def is_still(self, now: Version) -> bool:
-        """Return True if `now` has the same parts as this version. `now` is a later version of the function."""
+        """Return True if a later version of the function, `now`, has the same parts as this version."""
         return len(self.parts) == len(now.parts) and all(
             one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
             for one, other in zip(self.parts, now.parts, strict=True)

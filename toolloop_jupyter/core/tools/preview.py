@@ -177,9 +177,9 @@ def holds_note(value: object) -> bool:
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
     """Raise InvalidArguments if an edit would have an effect that the person does not see in the edit.
 
-    `shown` is the JSON that the person saw, `edited` is the person's edit, `made` is the JSON after validation. A part that was
-    not edited must be the same in `made` as in `shown`. In an edited part, validation may convert a value (`"2"` to 2). If an
-    edited field of an object still has the old value in `made`, the object has ignored the edit. This is an error.
+    `shown` is the JSON that the person saw, `edited` is the person's edit, `made` is the JSON after validation. Validation must
+    not change a part that was not edited. In an edited part, validation may convert a value (`"2"` to 2). If an edited field of
+    an object still has the old value after validation, the object has ignored the edit. This is an error.
     """
     if shown is MISSING:
         return  # the person has added it

@@ -280,7 +280,7 @@ def make_strict_json(value: object) -> object:
 
 
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
-    """Return a copy of a JSON schema, with `change` applied to each schema inside it and then to the schema itself.
+    """Return a copy of a JSON schema, with the function `change` applied to each schema inside it and then to the schema itself.
 
     A property with the name of a JSON Schema keyword is treated as a property.
     """

@@ -439,7 +439,7 @@ def rewrite_annotation(annotation: object) -> Any:
 
 
 def _change_members(annotation: object, change: Callable[[object], object]) -> object:
-    """Return a generic type with `change` applied to its members. If no member changes, return the type itself."""
+    """Return a generic type, with the function `change` applied to its members. If no member changes, return the type itself."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None or origin is Literal:
         return annotation

@@ -181,7 +181,7 @@ class ToolSource(ABC):
 
     @abstractmethod
     def list_tools(self) -> Mapping[str, DescribedTool]:
-        """Return a mapping from names to tools. A person writes `source.NAME` to get the tool with this name."""
+        """Return all tools of the object as a mapping: name -> tool. For each of these names, `source.NAME` is the tool."""
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:

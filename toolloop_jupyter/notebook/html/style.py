@@ -99,7 +99,7 @@ def pre(inner: str) -> str:
 
 
 def block(css: str, inner: str, style: str = BLOCK) -> str:
-    """Return a `<div>` that contains the HTML `inner`. It has the classes `tlj` and `css`."""
+    """Return a `<div>` with the content `inner`, which is HTML. The `<div>` has the classes `tlj` and `css`."""
     return f'<div class="tlj {css}" style="{style}">{inner}</div>'
 
 

@@ -124,7 +124,7 @@ class Cell:
     def here(cls) -> Cell:
         """Return the place to which the calling code's output goes now.
 
-        The returned object keeps this place: it sends output there from all threads, and also when another cell runs.
+        The returned object keeps this place: it sends output there from all threads, even while another cell runs.
         """
         return cls._of(get_target())
 

@@ -47,7 +47,8 @@ async def serving_clicks() -> AsyncIterator[None]:
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
     """Do the same as `serving_clicks`, and send the output of the run's tools to the cell that started the run.
 
-    This block is for a run that Python code starts, such as `agent()`.
+    Use this `async with` block for a run that Python code starts, for example with `aagent()`. For `may_be_cleared`, see
+    `Cell.outputs_of_run`.
     """
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):

@@ -59,8 +59,9 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     callback, it runs the kernel's running loop itself. So the kernel still handles clicks, and other tasks continue.
 
     An interrupt cancels the coroutine. If the coroutine returns a value all the same, `run_sync` returns that value. If not,
-    `run_sync` raises KeyboardInterrupt. In a running loop that is not asyncio's own, `run_sync` raises LoopUnsupported. The
-    message of this error ends with the advice `instead`.
+    `run_sync` raises KeyboardInterrupt. In a running loop that is not asyncio's own, `run_sync` raises LoopUnsupported.
+
+    `instead` is the advice at the end of this error's message: what to call instead.
     """
     try:
         outer = asyncio.current_task()
@@ -131,8 +132,10 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work`, and wake the loop often. To stop a tool, another thread may raise an exception in this thread. Python raises
-    this exception only when the loop wakes.
+    """Await `work` and return its result. Meanwhile, wake the loop every `LOOK_UP` seconds.
+
+    To stop a tool in this thread, another thread gives this thread an exception. Python raises the exception when this thread
+    runs its next Python code. While the loop sleeps, the thread runs none.
     """
     task = asyncio.ensure_future(work)
     while not task.done():
@@ -256,7 +259,7 @@ class StreamRunner:
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
-        """`instead` is the advice at the end of the message of LoopUnsupported."""
+        """`instead` is the advice at the end of the message of LoopUnsupported: what to call instead."""
         self._instead = instead
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -126,7 +126,7 @@ class LiteLLMStream:
         return event
 
     async def _take_over_later(self, ours: Approval) -> None:
-        """Wait until LiteLLM's request is decided, then give our request `ours` the same decision. The card then stops waiting.
+        """Wait until LiteLLM's request is decided. Then give `ours`, our request, the same decision. The card then stops waiting.
 
         The decision may come from a late answer of LiteLLM's `on_approval`, or from code that cancels LiteLLM's stream.
         """
@@ -150,7 +150,7 @@ def _find_answer(theirs: Theirs) -> Decision | None:
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
-    """Make an object of our class `kind` with the fields of LiteLLM's object `theirs`."""
+    """Make an object with the fields of `theirs`, an object of LiteLLM. `kind` is our class for it."""
     names: Mapping[str, object] = getattr(kind, "__dataclass_fields__", {})
     return kind(**{name: getattr(theirs, name) for name in names if hasattr(theirs, name)})
 

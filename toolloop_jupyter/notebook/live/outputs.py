@@ -167,7 +167,10 @@ def _read_text(bundle: Mapping[str, object]) -> str:
 
 
 def _find_widget(view: object) -> object:
-    """Return the widget that a MIME bundle's `view` names, or None. If ipywidgets is not imported yet, there are no widgets."""
+    """Return the widget whose id is in `view`, an entry of a MIME bundle. Return None if there is no such widget.
+
+    If ipywidgets is not imported yet, there are no widgets.
+    """
     module = sys.modules.get("ipywidgets.widgets.widget")
     if module is None or not isinstance(view, Mapping):
         return None

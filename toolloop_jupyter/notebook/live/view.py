@@ -178,7 +178,7 @@ class CellRun:
         self.output().draw(block)
 
     async def say(self, text: str, kind: str) -> None:
-        """Show the line `text` below all earlier outputs of the run. `kind` is the kind of the notice, such as "warning"."""
+        """Show `text` as a notice below all earlier outputs of the run. `kind` is "info", "warning" or "error"."""
         await self.caught_up()
         self.put(notice(text, kind))
 

@@ -131,7 +131,7 @@ _DIFFERS = "a request differs from the recorded one; the run continues (--replay
 class ModelNotes(Observer):
     """Shows in the head of a run which model of a recording answers.
 
-    Also warns, once, if a request of the run differs from the recorded request (`--replay-loose`).
+    With `--replay-loose`, also warns about the first request of the run that differs from the recorded request.
     """
 
     def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
@@ -152,7 +152,7 @@ class ModelNotes(Observer):
 
 
 class RecordingNotes(Observer):
-    """Shows a warning in a run's transcript, once, if the recording has stopped. The warning says why."""
+    """Shows one warning in a run's transcript when the recording has stopped. The warning says why."""
 
     def __init__(self, recorder: Recorder, view: CellRun) -> None:
         self._recorder, self._view, self._is_said = recorder, view, False
@@ -378,7 +378,7 @@ class Notebook:
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run all rows. Put the finished rows into `variable`, also if an error or an interrupt ends the run.
+        """Run all rows. Put the finished rows into `variable`, even if an error or an interrupt ends the run.
 
         Raises RunFailed if the run ended early and no row has an answer.
         """
@@ -458,7 +458,11 @@ class Notebook:
         return named, [notice(told)] if gone else []
 
     def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> list[Block]:
-        """If the front-end sends no cell ids, return a note, once in a session, that a cell which runs again adds a turn."""
+        """If the front-end sends no cell ids, return a note: a cell that runs again adds a turn. Else return [].
+
+        A session gets this note only once. There is no note for the first turn, with `--append`, or if nobody can answer
+        `input()`.
+        """
         count, name = len(named.turns()), options["session"]
         if cell.cell_id is not None or not count or options["append"] or named.knows_that_turns_add_up:
             return []

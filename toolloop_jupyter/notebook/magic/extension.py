@@ -322,7 +322,7 @@ class _Nesting:
 
 
 def _must_import_litellm(model: str) -> bool:
-    """Return whether the default model `model` surely needs litellm. This imports no module for models that are Python code.
+    """Return whether `model`, the default model, surely needs litellm. This imports no module for models that are Python code.
 
     Return False for a word without a slash, since it may be the variable of a ScriptedModel.
     """

@@ -141,7 +141,7 @@ def find_attached(name: str, names: Names) -> Named:
 
 
 def find_named(text: str, names: Names) -> dict[str, object]:
-    """Return the variables that `text` names in double braces: name -> value."""
+    """Find the names in double braces in `text`. Return the variables with these names: name -> value."""
     found = {name: _find_value(name, names) for name in map(_read_name, _FILLED_IN.finditer(text))}
     return {name: value for name, value in found.items() if value is not MISSING}
 
@@ -232,8 +232,9 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """Return the functions that the words `wanted` name. A word may be several names with commas. The name of a list or source
-    stands for all its functions.
+    """Return the functions whose names are in `wanted`, a list of words. A word may have several names, with commas between them.
+
+    The name of a list, or of a ToolSource, means all functions in it.
     """
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
@@ -314,7 +315,7 @@ def _is_type(value: object) -> bool:
 
 
 def is_output(value: type) -> bool:
-    """Return whether the class `value` is a pydantic model or a dataclass."""
+    """Return whether `value`, which is a class, is a pydantic model or a dataclass."""
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
@@ -353,7 +354,7 @@ def find_policy(names: Names, name: str) -> object:
 def leave_out_others(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
-    """Return the policy for a run with the tools `functions`, without the rules for the notebook's other tools.
+    """Return the policy for a run whose tools are `functions`, without the rules for the notebook's other tools.
 
     So several cells with different tools can use the same mapping. Other tools are the notebook's other functions, and the
     tools of the session's earlier cells, whose names are in `had`. All other rules stay, so that `check_names` can find a

@@ -534,7 +534,7 @@ class Settings(Configurable):
         return {option.name: value for option, value in values if value != option.unset}
 
     def reset(self) -> None:
-        """Reset all settings that also have a flag (`Option.typed`) to their initial values."""
+        """Give each setting that has a flag (see `Option.typed`) its initial value. The settings without a flag stay unchanged."""
         for option in OPTIONS:
             if option.is_setting and option.typed:
                 setattr(self, option.name, option.unset)

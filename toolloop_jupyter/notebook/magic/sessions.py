@@ -6,7 +6,7 @@ ids of its cells, as hashes (the ids of VS Code contain a path). So a cell also 
 
 A conversation is kept as data in the notebook's outputs, under a MIME type of our own. The data stays in the saved file, and no
 front-end shows it (seen in JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell. We read
-only the newest of these copies. It is complete, also if a person has deleted older outputs. The file grows with each turn:
+only the newest of these copies. It is complete, even if a person has deleted older outputs. The file grows with each turn:
 after ten turns, it has ten copies.
 """
 
@@ -45,7 +45,7 @@ class TurnOrigin:
 
     @classmethod
     def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """Return the origin of a turn of the cell `cell_id`. `said` are the options of this cell and of the session's earlier
+        """Return the origin of a turn of the cell with this id. `said` are the options of this cell and of the session's earlier
         cells.
         """
         lasting = {
@@ -76,7 +76,7 @@ class NamedSession:
         return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
-        """Return the number of the turn that the cell `cell_id` made in an earlier execution, or None."""
+        """Return the number of the turn that the cell with this id has made in an earlier execution, or None."""
         cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):

@@ -183,7 +183,8 @@ def retry_block(retry: Retry) -> Block:
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
     wait = f" in {retry.wait:.3g} s" if retry.wait else ""
-    return notice(f"model call failed, try {retry.attempt + 1}{wait}: {error.removesuffix('.')}.", "warning")
+    again = f"It is tried again{wait} (try {retry.attempt + 1})."
+    return notice(f"model call failed: {error.removesuffix('.')}. {again}", "warning")
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}

@@ -287,9 +287,10 @@ def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str
 
 
 def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], expression: str) -> str:
-    """Return the HTML of the arguments.
+    """Return the HTML of the arguments, as a table.
 
-    Arguments beyond `OF_ARGUMENTS` characters are left out. Arguments that a person has changed are always shown.
+    All values together have room for `OF_ARGUMENTS` characters of HTML. From the first argument that does not fit, whole
+    arguments are left out, and the last row has their number. Arguments that a person has changed are always shown.
     """
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in dict.fromkeys([*given, *changes]):
@@ -389,10 +390,10 @@ def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_middle(text: str, most: int, why: str) -> str:
-    """Return a short text unchanged.
+    """Return a short text unchanged. Of a long text, return the beginning and the end.
 
-    Of a long `text`, return the first and the last `most` characters. Between the two is a line with the number of omitted
-    characters, followed by `why`.
+    The beginning and the end have `most` characters each. Between the two is a line with the number of omitted characters,
+    followed by `why`.
     """
     if len(text) <= 3 * most:
         return text

@@ -204,7 +204,7 @@ class Steps:
         return [*changed, *self._take_back(retry.discard), *self._add(retry)]
 
     def _take_back(self, discard: str) -> list[Step]:
-        """Remove the text `discard` from the end of the last texts. Returns the steps that have changed."""
+        """Remove `discard` from the end of the texts that were shown last. Returns the steps that have changed."""
         changed: list[Step] = []
         for step in reversed(self.all):
             if not discard or isinstance(step, CallStep):

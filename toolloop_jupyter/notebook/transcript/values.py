@@ -286,7 +286,7 @@ def _formatted(formatter: _Formatter, value: object) -> object:
 
 
 def _result_of(function: object) -> object:
-    """Call the display code `function` and return the result.
+    """Call `function`, the display code of an object, and return the result.
 
     Return None if `function` raises an exception or cannot be called.
     """
@@ -398,7 +398,7 @@ class _Told:
     is_nested: bool = False
 
     def below(self, name: str) -> list[str]:
-        """Return the lines, with the label `name` above them. A simple value of one line is beside the label."""
+        """Return the lines, with a label above them. `name` is the label. A simple value of one line is beside the label."""
         if len(self.lines) == 1 and not self.is_nested:
             return [f"{name}: {self.lines[0]}"]
         return [f"{name}:", *("  " + line for line in self.lines)]
