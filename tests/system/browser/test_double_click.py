@@ -28,6 +28,8 @@ def delete_account(user: str, reason: str = "", force: bool = True) -> str:
 model = ScriptedModel([call("add_note", title="t", body="b"), call("delete_account", user="root")], "Done.", repeat_last=True)
 '''
 RUN = "%%toolloop -m model -t add_note delete_account -p ask --as run\nGo."
+SECOND_OR_END = """() => [...document.querySelectorAll('.jp-Cell')[1].querySelectorAll('.tlj-card')].some(
+    e => e.offsetWidth && e.innerText.includes('Delete an account')) || document.querySelectorAll('.jp-Cell')[1].innerText.includes('done ·')"""
 CARD = "() => document.activeElement.closest('.tlj-card') && document.activeElement.innerText"
 
 
@@ -77,8 +79,9 @@ def press_key_twice(desk, key):
 
 
 def end_round(desk):
-    """Deny the second call if it waits; returns what the last cell then prints."""
-    if desk.button("Deny").count():
+    """Deny the second call unless it has run; returns what the last cell then prints."""
+    desk.until(SECOND_OR_END, "the second card, or the end of the run")
+    if "done ·" not in desk.text_of(1):
         desk.click("Deny")
     desk.wait_until_done()
     run_cell(desk, 2)
