@@ -23,13 +23,14 @@ from .core.events import (
     ArgumentTypeInvalid,
     HarnessError,
     Host,
+    OnError,
     PrintKeeper,
     Result,
     RunSync,
     Sink,
 )
 from .core.loop import Config
-from .core.rows import OnError, Rows, RowsOptions, RowsPresenter, RowsRun
+from .core.rows import Rows, RowsOptions, RowsPresenter, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,

@@ -315,7 +315,7 @@ class Link:
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         with tempfile.TemporaryDirectory(prefix="toolloop-mcp-") as folder, self._log.open() as errors:
-            command, number = _with_number(target.command, Path(folder, "pid"))
+            command, pid_file = _with_number(target.command, Path(folder, "pid"))
             parameters = StdioServerParameters(
                 command=command[0],
                 args=list(command[1:]),
@@ -335,7 +335,7 @@ class Link:
                     receive.close()
             finally:
                 with anyio.CancelScope(shield=True):
-                    await _end_group(number)
+                    await _end_group(pid_file)
 
     async def _pass_on(self, read: Any, send: Any) -> None:
         """Pass the server's messages on to the client, and count the lines that are no messages.
@@ -392,13 +392,13 @@ def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...],
     return ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(file), *command), file
 
 
-async def _end_group(number: Path) -> None:
+async def _end_group(pid_file: Path) -> None:
     """End the processes of the server's group that still run after the server has ended.
 
-    `number` is the file that contains the server's process id.
+    `pid_file` contains the server's process id.
     """
     try:
-        group = int(number.read_text())  # noqa: ASYNC240 - a few bytes
+        group = int(pid_file.read_text())  # noqa: ASYNC240 - a few bytes
     except (OSError, ValueError):  # it was not started; or this is Windows
         return
     for kind in (signal.SIGTERM, signal.SIGKILL):

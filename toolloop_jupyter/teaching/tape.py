@@ -416,8 +416,8 @@ def _compare_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> s
     longer, where = (new, "request") if len(new) > len(old) else (old, "recording")
     role, says = _write_message(longer[min(len(old), len(new))])
     return (
-        f"{len(old)} messages were recorded, now there are {len(new)}; the first one that is only in the {where}: "
-        f"{role}: {_show_part(says, 0)}"
+        f"{len(old)} messages were recorded, now there are {len(new)}; the first message that is only in the "
+        f"{where} is from {role}: {_show_part(says, 0)}"
     )
 
 

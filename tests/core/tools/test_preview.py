@@ -313,7 +313,7 @@ def test_an_edit_without_effect_is_refused():
     """What a class does not read under this name, or reads as it was, is said, and nothing is decided."""
     bound = define(Renamed).bind({"x": {"from": "a"}})
     with pytest.raises(
-        InvalidArguments, match=r'x\.note: "b" would have no effect, the value would stay "a"; f was not run'
+        InvalidArguments, match=r'x\.note: "b" would have no effect: the value would stay "a"; f was not run'
     ):
         bound.edited({"x": {"from": "a", "note": "b"}, "n": 1})
 

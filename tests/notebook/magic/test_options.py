@@ -279,6 +279,7 @@ def test_numbers_and_texts_of_the_notebook() -> None:
         ("images", "x", 'images must be "auto", "always" or "never", got \'x\''),
         ("ask", "x", 'ask must be "auto", "card" or "input", got \'x\''),
         ("max_turns", 0, "max_turns must be >= 1, got 0"),
+        ("concurrency", 0, "concurrency must be >= 1, got 0"),
         ("timeout", "soon", "timeout must be a number of seconds or None, got str 'soon'"),
         ("tools", 5, "tools must be a list of words or None, got int 5"),
         ("keep_history", "yes", "keep_history must be True or False, got str 'yes'"),

@@ -3,21 +3,3 @@
 from .history import History, add_pictures, find_picture_place
 from .prompt import NameCode, Named, Prompt, Template, join_text, leave_out_parts, read_prompt, tell_text
 from .storage import FORMAT, dump, load_messages, repair
-
-__all__ = [
-    "FORMAT",
-    "History",
-    "NameCode",
-    "Named",
-    "Prompt",
-    "Template",
-    "add_pictures",
-    "dump",
-    "find_picture_place",
-    "join_text",
-    "leave_out_parts",
-    "load_messages",
-    "read_prompt",
-    "repair",
-    "tell_text",
-]

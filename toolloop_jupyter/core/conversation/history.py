@@ -469,7 +469,8 @@ def _choose_pictures(
 ) -> dict[int, list[object]]:
     """Return a dict: index of a message -> the pictures of this message that are sent.
 
-    All pictures of the prompt at index `own` are sent. The newest other pictures are sent, up to MOST_SENT in all.
+    All pictures of the prompt at index `own` are sent. The newest of the other pictures are sent, too, until there are MOST_SENT
+    pictures together.
     """
     found = {index: _list_pictures(message) for index, message in enumerate(messages)}
     if place is None:

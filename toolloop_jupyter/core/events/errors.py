@@ -118,7 +118,9 @@ class HistoryInvalid(HarnessError, ValueError):
 
 
 class ToolDefinitionError(HarnessError, ValueError):
-    """Some functions cannot be used as tools. `problems` has one line for each fault; the line says what to write instead."""
+    """Raised if some of the given functions cannot be used as tools. `problems` has one line for each fault. The line says what
+    to write instead.
+    """
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(
@@ -164,6 +166,8 @@ STOPPED = "the run was stopped"
 # --- checks of the values that a run is given ------------------------------------------------------------------------
 
 OnLimit = Literal["stop", "answer"]
+OnError = Literal["continue", "stop"]
+"""What a failed row does to a rows run: the other rows go on, or the run stops."""
 _NUMBER = (int, float)
 _LIKE: Mapping[object, Any] = {int: numbers.Integral, _NUMBER: (numbers.Real, Decimal)}
 """`Check.types` -> the types that are also accepted, for example numbers of NumPy and pandas, fractions and decimals."""
@@ -229,8 +233,10 @@ CHECKS: Mapping[str, Check] = {
     "fallback": Check((list, tuple), "a list of models", or_none=False),
     "on_limit": Check(choices=get_args(OnLimit)),
     "images": Check(choices=get_args(ImageMode)),
+    "concurrency": Check(int, "a whole number", least=1, or_none=False),
+    "on_error": Check(choices=get_args(OnError)),
 }
-"""Name of a keyword or of a field of `ToolLoopOptions` -> the check of its value."""
+"""Name of a keyword or of a field of `ToolLoopOptions` or `RowsOptions` -> the check of its value."""
 
 
 def check_values(values: Mapping[str, object]) -> None:

@@ -24,26 +24,3 @@ from .runner import (
     keep_loop_running,
     run_function,
 )
-
-__all__ = [
-    "IDLE_THREAD",
-    "MISSING",
-    "TOOL_THREAD",
-    "FirstItems",
-    "Outcome",
-    "Raised",
-    "RunEnded",
-    "ToolTimeout",
-    "attempt",
-    "attempt_apart",
-    "attempt_call",
-    "describe_error",
-    "explain_error",
-    "get_message",
-    "in_thread",
-    "is_exactly",
-    "keep_loop_running",
-    "list_inner",
-    "run_function",
-    "shorten_repr",
-]

@@ -28,7 +28,7 @@ class ToolStopped(BaseException):
 
 @dataclass(frozen=True)
 class Raised:
-    """The exception that code raised. `attempt_call` returns it."""
+    """Returned by `attempt_call` if the called code has raised an exception. Holds the exception."""
 
     error: BaseException
 

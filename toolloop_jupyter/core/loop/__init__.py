@@ -24,29 +24,3 @@ from .permissions import (
 )
 from .spending import SPENDING
 from .turn import Turn, TurnEnd, make_request
-
-__all__ = [
-    "SPENDING",
-    "Allowed",
-    "ApprovalHandler",
-    "Approver",
-    "Config",
-    "Output",
-    "Permissions",
-    "Route",
-    "ToolLoopOptions",
-    "Turn",
-    "TurnCancelled",
-    "TurnEnd",
-    "asks_nobody",
-    "check_names",
-    "check_policy",
-    "find_approver",
-    "find_fallbacks",
-    "find_route",
-    "make_request",
-    "may_ask",
-    "read_gateway",
-    "read_mode",
-    "run_turn",
-]

@@ -252,7 +252,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     """Call the model, add its reply to the history, and return (the reply, the tool calls as the model sent them).
 
     If the call fails, the fallback models are called one after another. Raises ModelCallFailed if all of them fail, or if
-    a limit forbids the next call. `is_closing`: True for the last model call of the turn, after a limit.
+    a limit forbids the next call. `is_closing`: True for the last model call of a turn that has reached a limit.
     """
     gate = turn.config.gate
     while True:

@@ -281,7 +281,7 @@ class ModelCall:
             return
         self._under_way = "answering"
         # A model that is Python code gives the event loop a turn after each chunk, so its stream needs no `Breath`.
-        stream, breath = (None, None) if self._is_ours else (client.LiteLLMStream(response), client.Breath())
+        stream, breath = (None, None) if self._is_ours else (client.StreamFacts(response), client.Breath())
         try:
             async for chunk in response:
                 await self._take(chunk)
@@ -297,7 +297,7 @@ class ModelCall:
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 
-    async def _end(self, stream: client.LiteLLMStream) -> bool:
+    async def _end(self, stream: client.StreamFacts) -> bool:
         """Read what LiteLLM hides about an ended stream: the refusal, an early end, and the cost.
 
         Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.

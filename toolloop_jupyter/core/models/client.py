@@ -144,7 +144,9 @@ def is_ready() -> bool:
 
 
 async def await_litellm() -> None:
-    """Wait until a request can be sent. The import runs in a thread, so the event loop can still react to a Stop button."""
+    """Wait until LiteLLM is imported, so that a request can be sent. The import runs in a thread: the event loop can still react
+    to a Stop button.
+    """
     if not is_ready():
         await asyncio.shield(asyncio.to_thread(_make_ready))
 
@@ -155,7 +157,7 @@ def start_loading() -> None:
         threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
 
 
-class LiteLLMStream:
+class StreamFacts:
     """Reads facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
 
     This class uses undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are

@@ -171,7 +171,8 @@ def is_kept(name: str) -> bool:
 
 
 def is_of_route(name: str) -> bool:
-    """Return True if the option with this name is for one provider: its address, account or key, or an extra part of the request.
+    """Return True if the option with this name is for one provider only. Such an option is the provider's address, account or key, or
+    an extra part of the request.
 
     A fallback model of another provider does not get this option.
     """

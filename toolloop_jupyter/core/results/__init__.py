@@ -14,22 +14,3 @@ from .images import (
 )
 from .text import LIMIT, Described, cut, describe, tell
 from .tracebacks import cut_traceback
-
-__all__ = [
-    "LIMIT",
-    "MOST_EACH",
-    "Described",
-    "PicturePlace",
-    "cut",
-    "cut_traceback",
-    "describe",
-    "detect_format",
-    "draw_picture",
-    "find_figure",
-    "find_pictures",
-    "is_drawable",
-    "make_addresses",
-    "make_thumbnail",
-    "measure_picture",
-    "tell",
-]

@@ -2,17 +2,4 @@
 
 from .job import AskRow
 from .run import RowsRun
-from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsSpeed, RowsWatcher
-
-__all__ = [
-    "AskRow",
-    "OnError",
-    "Row",
-    "Rows",
-    "RowsOptions",
-    "RowsPresenter",
-    "RowsProgress",
-    "RowsRun",
-    "RowsSpeed",
-    "RowsWatcher",
-]
+from .values import Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsSpeed, RowsWatcher

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from ..events import STOPPED, Check, HarnessError, Request
+from ..events import STOPPED, HarnessError, Request, check_values
 from ..loop import SPENDING, Config, may_ask
 from ..session import AsyncSession
 from .job import STOP_WAIT, AskRow, Job, RowTasks, RunState, configure_row
@@ -16,16 +16,10 @@ from .pace import Pace
 from .source import RowSource
 from .store import Store, decode_row, encode_row
 from .table import RowPrompt, Table, list_fields
-from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher, Tally
+from .values import Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher, Tally
 
 if TYPE_CHECKING:
     from .workers import Workers
-
-_CHECKS = {
-    "concurrency": Check(int, "a whole number", least=1, or_none=False),
-    "max_cost": Check((int, float), "an amount of US dollars", above=0, unit=" US dollars"),
-    "on_error": Check(choices=get_args(OnError)),
-}
 
 
 class RowsRun:
@@ -54,9 +48,7 @@ class RowsRun:
         nor one of `variables`, or if an option is invalid. Raises ValueError if a call needs an approval and nobody can be
         asked.
         """
-        for name, check in _CHECKS.items():
-            if fault := check.find_fault(name, getattr(options, name)):
-                raise fault
+        check_values({name: getattr(options, name) for name in ("concurrency", "max_cost", "on_error")})
         table = Table(rows, () if config.output is None else list_fields(config.output.kind))
         filled = RowPrompt(prompt, table, options.variables, config.host.name_code)
         self._options, self._watcher, self._presenter = options, watcher, presenter

@@ -11,17 +11,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from ..events import Result, Usage
+from ..events import OnError, Result, Usage
 from ..text import hide, hide_in_repr
 from .table import Table
 
 SHOWN_LAST = 3
 RATE_OF = 50
 """The number of rows over which the rate is measured. These are the rows that ended last."""
-
-OnError = Literal["continue", "stop"]
 
 
 @hide_in_repr

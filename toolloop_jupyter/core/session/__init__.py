@@ -13,18 +13,3 @@ from .options import (
 )
 from .session import AsyncEventStream, AsyncSession, Given
 from .sync import EventStream, Pending, Session
-
-__all__ = [
-    "DEFAULTS",
-    "AsyncEventStream",
-    "AsyncSession",
-    "Capabilities",
-    "EventStream",
-    "Given",
-    "Harness",
-    "Keywords",
-    "Pending",
-    "Session",
-    "build_config",
-    "require_tool_loop",
-]

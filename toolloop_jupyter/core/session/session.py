@@ -334,7 +334,7 @@ class AsyncSession:
 
     @property
     def cost(self) -> float | None:
-        """The cost of all turns in US dollars; None if the cost of a turn is not known."""
+        """The cost of all turns in US dollars; None if the cost of any turn is unknown."""
         costs = [result.cost for result in self.results]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 

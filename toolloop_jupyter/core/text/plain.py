@@ -1,4 +1,5 @@
-"""Makes text from outside plain, for terminals, diffs, error messages and requests. Also makes tool names that providers accept.
+"""Turns text from outside into plain text, for terminals, diffs, error messages and requests. Also makes tool names that
+providers accept.
 
 Control sequences are removed. Invisible characters, and characters that change the order of other characters, are removed, too.
 The two halves of a surrogate pair are joined. If a line was rewritten (by a progress bar), only the last state of the line is

@@ -201,6 +201,6 @@ def check_edit(made: object, edited: object, shown: object, path: tuple[int | st
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # the person has typed another secret of the same length
-        problem = f"{shorten_json(edited)} would have no effect, the value would stay {shorten_json(shown)}"
+        problem = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
     if problem:
         raise InvalidArguments(f"{write_path(path)}: {problem}")

@@ -2,7 +2,8 @@
 parameters of a function.
 
 Pydantic gets a stand-in function, never the tool. All parameters of the stand-in are keyword-only, even if those of the tool are
-not. So a parameter can have any name (`model_config`, `schema`, `self`, `_x`), and pydantic reports all wrong arguments at once.
+not. A model class would forbid some names (`model_config`, `schema`, `self`, `_x`); a function allows any name. And pydantic reports
+all wrong arguments at once.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class _CellTarget(Target):
     """Sends output to one cell, even if another cell is running.
 
     A _CellTarget has copies of the kernel's output objects. The parent of these copies is the request of the cell. If `%%capture`
-    or a test has replaced an output object of ipykernel, this other object is used without a copy.
+    or a test has replaced one of ipykernel's output objects, the replacement itself is used, not a copy of it.
     """
 
     def __init__(self, request: Message) -> None:

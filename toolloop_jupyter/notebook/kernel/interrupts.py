@@ -178,7 +178,10 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
 
 
 async def _ignore_repeated_cancel(came_at: float) -> int:
-    """Wait until `_REPEATED` seconds after `came_at`, and ignore cancels meanwhile. Return the number of ignored cancels."""
+    """Ignore every cancel that comes within `_REPEATED` seconds after the first one, which came at `came_at`.
+
+    Return the number of ignored cancels when these seconds are over.
+    """
     ignored = 0
     while (left := came_at + _REPEATED - time.monotonic()) > 0:
         try:

@@ -218,9 +218,9 @@ class _Conversion:
             ours.deny(ENDED, by="stop")
 
     def take_over(self, call_id: str) -> Decision | None:
-        """Copy the decision about LiteLLM's request to our open request about this call.
+        """LiteLLM and we have each asked about this call. If LiteLLM's question is decided, decide ours in the same way.
 
-        Return the decision that LiteLLM has followed; None if LiteLLM's request is not decided yet.
+        Return the decision that LiteLLM has followed; None if there is none yet.
         """
         theirs, ours = self._asked[call_id]
         answer = _find_answer(theirs)

@@ -104,7 +104,7 @@ class RunHead:
         self._show()
 
     def replace(self, block: Block) -> None:
-        """Replace the head by `block`. During a run with a toolbar, the toolbar is shown instead of the head."""
+        """Replace the head by `block`. If the run has a toolbar, the head is first seen when the run has ended."""
         self.block = block
         self._show()
 

@@ -196,9 +196,7 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
 
 
 def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copy a message without the pictures and files of a prompt. With them, each later cell would keep another copy of each
-    file.
-    """
+    """Copy a message, but leave out its pictures and files. Otherwise each later cell would keep another copy of each file."""
     if message["role"] != "user":
         return message
     return {**message, "content": conversation.leave_out_parts(message["content"], _NOT_KEPT)}

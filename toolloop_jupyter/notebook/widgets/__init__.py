@@ -2,11 +2,3 @@
 
 from .approval_card import ApprovalCard
 from .controls import ClickTest, StepCard, StopBar, Toolbar
-
-__all__ = [
-    "ApprovalCard",
-    "ClickTest",
-    "StepCard",
-    "StopBar",
-    "Toolbar",
-]
