@@ -46,11 +46,16 @@ def load_litellm() -> ModuleType:
     Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without
     the variable, the import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
-    with _importing:
-        if not litellm_loaded():
-            os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-            with _without_collecting():
-                import litellm
+    # The lock is held for seconds. So code on the event loop, which needs litellm only after its import, never takes the lock.
+    if not litellm_loaded():
+        with _importing, _without_collecting():
+            return _import_litellm()
+    return _import_litellm()
+
+
+def _import_litellm() -> ModuleType:
+    if not litellm_loaded():
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
     _silence_litellm(litellm)
@@ -121,16 +126,23 @@ def leave_out_price_list() -> None:
 
 
 def litellm_loaded() -> bool:
-    """Return True if litellm has been imported already, by this package or by the user."""
-    # `hasattr` must not be used: during an import in another thread, `__getattr__` of litellm would import more modules here.
-    return "acompletion" in vars(sys.modules.get("litellm", sys))
+    """Return True if litellm has been imported to its end, by this package or by the user. Then `import litellm` never waits."""
+    module = sys.modules.get("litellm", sys)
+    # private: `_initializing` (Python 3.10 to 3.14) is True until the import has ended. Meanwhile `import litellm` waits in other
+    # threads. `hasattr` must not be used: `__getattr__` of litellm would import more modules here.
+    return "acompletion" in vars(module) and not getattr(module.__spec__, "_initializing", False)
+
+
+def is_loading() -> bool:
+    """Return True if a thread imports litellm, or the modules for its first model call, at this moment."""
+    return _importing.locked()
 
 
 @functools.cache
 def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
-    load_litellm()
     with _importing, _without_collecting():
+        _import_litellm()
         for name in _WITH_THE_FIRST_CALL:
             with suppress(ImportError):  # another version of LiteLLM lacks this module
                 importlib.import_module(name)
@@ -151,7 +163,7 @@ async def await_litellm() -> None:
 
 def start_loading() -> None:
     """Begin LiteLLM's import in a thread, and do not wait for it."""
-    if not is_ready() and not _importing.locked():
+    if not is_ready() and not is_loading():
         threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
 
 
