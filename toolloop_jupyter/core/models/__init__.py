@@ -12,7 +12,14 @@ from .capabilities import (
     takes_response_format,
     takes_tool_choice_none,
 )
-from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
+from .client import (
+    await_litellm,
+    explain_missing_bytecode,
+    leave_out_price_list,
+    litellm_loaded,
+    load_litellm,
+    start_loading,
+)
 from .failures import log_unexpected, redact
 from .options import (
     ENVELOPE,
@@ -55,6 +62,7 @@ __all__ = [
     "check_completion_options",
     "choose_picture_place",
     "ensure",
+    "explain_missing_bytecode",
     "explain_switch",
     "find_cache_marks",
     "find_completion_option",

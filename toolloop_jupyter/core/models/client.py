@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -165,6 +167,31 @@ def start_loading() -> None:
     """Begin LiteLLM's import in a thread, and do not wait for it."""
     if not is_ready() and not is_loading():
         threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
+
+
+def explain_missing_bytecode() -> tuple[Path, str] | None:
+    """Return (LiteLLM's folder, a cause) if each new process compiles LiteLLM's source files anew; else None.
+
+    This is so if there is no bytecode beside the files, and Python cannot or must not write any. Does not import LiteLLM.
+    """
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or not spec.has_location or not str(spec.origin).endswith(".py"):
+        return None
+    source = Path(str(spec.origin))
+    bytecode = Path(importlib.util.cache_from_source(str(source)))
+    if bytecode.exists():
+        return None
+    if sys.dont_write_bytecode:
+        return source.parent, "Python is set to write none (PYTHONDONTWRITEBYTECODE)"
+    folder = next(folder for folder in bytecode.parents if folder.exists())
+    return (
+        None
+        if os.access(folder, os.W_OK)
+        else (
+            source.parent,
+            f"you may not write into {folder}, so its owner has to type this",
+        )
+    )
 
 
 class LiteLLMStream:
