@@ -24,6 +24,7 @@ from .runner import (
     keep_loop_running,
     run_function,
 )
+from .time_limit import TimeLimit, uncounted
 
 __all__ = [
     "IDLE_THREAD",
@@ -33,6 +34,7 @@ __all__ = [
     "Outcome",
     "Raised",
     "RunEnded",
+    "TimeLimit",
     "ToolTimeout",
     "attempt",
     "attempt_apart",
@@ -46,4 +48,5 @@ __all__ = [
     "list_inner",
     "run_function",
     "shorten_repr",
+    "uncounted",
 ]

@@ -23,7 +23,7 @@ from .permissions import (
     read_mode,
 )
 from .spending import SPENDING
-from .turn import Turn, TurnEnd, make_request
+from .turn import Turn, TurnEnd, make_request, wait_for_import
 
 __all__ = [
     "SPENDING",
@@ -49,4 +49,5 @@ __all__ = [
     "read_gateway",
     "read_mode",
     "run_turn",
+    "wait_for_import",
 ]

@@ -15,6 +15,7 @@ from .capabilities import (
 from .client import (
     await_litellm,
     explain_missing_bytecode,
+    is_ready,
     leave_out_price_list,
     litellm_loaded,
     load_litellm,
@@ -71,6 +72,7 @@ __all__ = [
     "is_completion_option",
     "is_of_route",
     "is_ours",
+    "is_ready",
     "leave_out_price_list",
     "litellm_loaded",
     "load_litellm",

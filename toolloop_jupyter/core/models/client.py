@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from ..events import make_plain, read_content, read_fields
-from ..execution import attempt
+from ..execution import attempt, uncounted
 from .parts import is_attached
 
 _importing = threading.Lock()
@@ -158,8 +158,13 @@ def is_ready() -> bool:
 
 
 async def await_litellm() -> None:
-    """Wait until a request can be sent. The import runs in a thread, so the event loop can still react to a Stop button."""
-    if not is_ready():
+    """Wait until a request can be sent. The wait does not count for the `timeout` of a run.
+
+    The import runs in a thread, so the event loop can still react to a Stop button.
+    """
+    if is_ready():
+        return
+    with uncounted():
         await asyncio.shield(asyncio.to_thread(_make_ready))
 
 
