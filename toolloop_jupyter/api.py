@@ -10,9 +10,9 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 from typing_extensions import Unpack
 
@@ -48,7 +48,6 @@ from .core.session import (
 from .notebook import kernel, live
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -111,8 +110,12 @@ class _Notebook(Host):
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         if kernel.get_shell() is None:
             return nullcontext()
+        live.warn_of_ignored_ctrl_c()
         # If a person may be asked, a tool's `clear_output()` must not remove the decisions from the cell.
         return kernel.running_in_cell(may_be_cleared=not may_ask)
+
+    def importing(self) -> AbstractContextManager[object]:
+        return nullcontext() if kernel.get_shell() is None else live.say_importing()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
         if kernel.get_shell() is not None:
@@ -195,24 +198,10 @@ def _config(harness: object, keywords: Keywords) -> Config:
     return dataclasses.replace(config, host=NOTEBOOK)
 
 
-class _Collected(Protocol[T_co]):
-    """A turn, or the run of a table's rows. `collect` runs it to its end."""
-
-    @property
-    def model(self) -> str: ...
-
-    def collect(self) -> Coroutine[object, None, T_co]: ...
-
-
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
     """Make a session with one turn, and return the turn's stream."""
     session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
     return AsyncEventStream(session, prompt, streamed=streamed, close_session=True)
-
-
-def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
-    """Run the turn, or the rows, to the end. In a notebook, show a message while the run waits for LiteLLM's import."""
-    return turn.collect() if kernel.get_shell() is None else live.say_loading(turn.model, turn.collect)
 
 
 @_with_keywords
@@ -228,7 +217,7 @@ def aagent(
     Awaiting raises OutputInvalid (with `.raw` and `.result`) if no answer fitted `output=`.
     """
     turn = _begin_turn(harness, prompt, keywords, streamed=stream)
-    return turn if stream else Pending(_collect(turn), "aagent(…)")
+    return turn if stream else Pending(turn.collect(), "aagent(…)")
 
 
 @_with_keywords
@@ -243,7 +232,7 @@ def agent(
     if stream:
         instead = "write `async for event in aagent(…, stream=True)`"
         return EventStream(turn, kernel.StreamRunner(instead=instead))
-    return kernel.run_sync(lambda: _collect(turn), instead="write `await aagent(…)`")
+    return kernel.run_sync(turn.collect, instead="write `await aagent(…)`")
 
 
 @_with_keywords
@@ -288,7 +277,7 @@ def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Corouti
     errors of `aagent`, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
     run = _make_rows_run(prompt, rows, keywords)
-    return Pending(_collect(run), "amap(…)")
+    return Pending(run.collect(), "amap(…)")
 
 
 @_with_keywords_of_rows
@@ -297,7 +286,7 @@ def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
     run = _make_rows_run(prompt, rows, keywords)
-    return kernel.run_sync(lambda: _collect(run), instead="write `await amap(…)`")
+    return kernel.run_sync(run.collect, instead="write `await amap(…)`")
 
 
 def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import importlib.machinery
 import io
 import logging
 import subprocess
 import sys
+import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models import call as model
 from toolloop_jupyter.core.models import client
+from toolloop_jupyter.teaching import ScriptedModel
 
 TESTS = Path(__file__).parents[2]
 SLOW_IMPORT = """
@@ -88,6 +93,45 @@ with ScriptedServer([answer("Hello.")]) as server:
     )
     assert ran.stdout == "cancelled 0 0.0 0\n", ran.stderr
     assert "never awaited" not in ran.stderr
+
+
+def finish(work: Any) -> Any:
+    """Call `work` in a thread that may wait for ever, and return its value."""
+    values: list[Any] = []
+    thread = threading.Thread(target=lambda: values.append(work()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert values, "it waits"
+    return values[0]
+
+
+def test_nothing_on_the_loop_waits_for_the_import():
+    """While a thread imports the modules for LiteLLM's first call, a model of ours answers and LiteLLM's module can be read.
+
+    The model is registered in LiteLLM by the next run after the import.
+    """
+    litellm, scripted = client.load_litellm(), ScriptedModel("Hello.", repeat_last=True, name="during-import")
+
+    def ask() -> tuple[str, bool]:
+        result = asyncio.run(aagent(Harness.TOOL_LOOP, "Hi", model=scripted))  # type: ignore[arg-type]
+        return result.text, scripted.model in litellm.model_cost
+
+    with client._importing:
+        assert client.is_loading()
+        assert finish(client.load_litellm) is litellm
+        assert finish(ask) == ("Hello.", False)
+    assert finish(ask) == ("Hello.", True)
+
+
+def test_a_module_whose_import_goes_on_is_not_loaded(monkeypatch):
+    """As long as another thread runs LiteLLM's own code, LiteLLM does not count as loaded, whatever names it has by then."""
+    module = types.ModuleType("litellm")
+    vars(module)["acompletion"] = None
+    module.__spec__ = spec = importlib.machinery.ModuleSpec("litellm", None)
+    monkeypatch.setitem(sys.modules, "litellm", module)
+    assert client.litellm_loaded()
+    vars(spec)["_initializing"] = True  # as `import` sets it
+    assert not client.litellm_loaded()
 
 
 @pytest.mark.parametrize("collects", [True, False])

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+
 import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
@@ -126,3 +133,40 @@ def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
         "not tried: a line magic cannot wait inside this kernel's event loop",
     )
     assert "`await aagent(…)` work on this one" in found.remedy
+
+
+@pytest.fixture
+def litellm_folder(tmp_path, monkeypatch):
+    """A folder with a package `litellm` that must not be imported, and that Python finds first."""
+    folder = tmp_path / "site packages" / "litellm"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise AssertionError('the doctor imports litellm')")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.delitem(sys.modules, "litellm", raising=False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    importlib.invalidate_caches()
+    return folder
+
+
+def test_litellm_without_bytecode(litellm_folder, monkeypatch):
+    """Files without bytecode are named with the cause and a command that ends it, if Python is set to write none."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (found,) = doctor._describe_bytecode()
+    assert (found.what, found.state) == ("LiteLLM's import", "bad")
+    assert "no bytecode" in found.says
+    assert "PYTHONDONTWRITEBYTECODE" in found.says
+    assert found.remedy == f"python -m compileall -q {shlex.quote(str(litellm_folder))}"
+    subprocess.run([sys.executable, *shlex.split(found.remedy)[1:]], check=True)
+    assert not list(doctor._describe_bytecode())
+
+
+def test_litellm_in_a_folder_that_cannot_be_written(litellm_folder, monkeypatch):
+    """A folder that takes no bytecode is a cause, too; a folder that takes some, or has some, is none."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert not list(doctor._describe_bytecode())
+    monkeypatch.setattr(os, "access", lambda path, mode: path != litellm_folder)  # root may write everywhere
+    (found,) = doctor._describe_bytecode()
+    assert f"you may not write into {litellm_folder}" in found.says
+    assert str(litellm_folder) in found.remedy
+    compileall.compile_dir(str(litellm_folder), quiet=1)
+    assert not list(doctor._describe_bytecode())

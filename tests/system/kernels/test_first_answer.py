@@ -41,8 +41,11 @@ def kernel():
 
 
 def test_a_lesson_stays_small(kernel):
-    """Runs of models of ours are answered without LiteLLM, also when the kernel is idle after them: under 120 MB."""
-    runs = kernel.run_all(LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi")
+    """Runs of models of ours are answered without LiteLLM, also when the kernel is idle before and after: under 120 MB."""
+    runs = kernel.run_all(LOAD)
+    kernel.settle(2.5)  # a student reads
+    assert kernel.execute(STATE).stdout == "False True False\n"
+    runs += kernel.run_all(SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi")
     assert [run.status for run in runs] == ["ok"] * 4
     assert "Hello." in runs[2].text
     kernel.settle(2.5)  # longer than the warm-up waits
@@ -54,8 +57,11 @@ def test_a_lesson_stays_small(kernel):
 
 
 def test_an_idle_kernel_imports_it(kernel):
-    """Before the first run a kernel that is idle imports LiteLLM, and the garbage collector is on again afterwards."""
-    kernel.execute(LOAD)
+    """For a default model that is a word, and no variable so far, an idle kernel imports LiteLLM before the first run.
+
+    The garbage collector is on again afterwards.
+    """
+    kernel.execute(f"{LOAD}\n%config ToolLoop.model = 'o3'")
     assert kernel.execute(STATE).stdout == "False True False\n"
     kernel.wait_until(lambda: kernel.settle(2.5) or begun(kernel), what="the import of an idle kernel")
     kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", what="litellm")

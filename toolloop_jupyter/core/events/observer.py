@@ -49,6 +49,13 @@ class Observer:
     wants_output = False
     """True if the loop must call `output`. What tools print or display is then passed to `output` and not shown elsewhere."""
 
+    def before_import(self) -> bool:
+        """Called before the run waits for the import of LiteLLM, which takes seconds, and happens once in a process.
+
+        Return True if this observer tells the person about the wait. If no observer does, `Host.importing` is called.
+        """
+        return False
+
     async def before_model(self, request: Request) -> None:
         """Called before each model call. Exactly this `request` will be sent."""
 
@@ -174,6 +181,10 @@ class Host(Presenter):
 
         `may_ask` is True if the turn may ask a person about tool calls.
         """
+        return nullcontext()
+
+    def importing(self) -> AbstractContextManager[object]:
+        """Return a context. The run waits inside it for the import of LiteLLM. A notebook tells the person about the wait."""
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:

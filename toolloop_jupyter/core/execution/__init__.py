@@ -24,3 +24,4 @@ from .runner import (
     keep_loop_running,
     run_function,
 )
+from .time_limit import TimeLimit, uncounted

@@ -23,4 +23,4 @@ from .permissions import (
     read_mode,
 )
 from .spending import SPENDING
-from .turn import Turn, TurnEnd, make_request
+from .turn import Turn, TurnEnd, make_request, wait_for_import

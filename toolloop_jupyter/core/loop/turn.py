@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from ..conversation import History, Prompt
 from ..events import (
     Decision,
     Event,
+    Host,
     ModelCallFailed,
     Observer,
     Reply,
@@ -205,6 +207,14 @@ class Turn:
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
 
+async def wait_for_import(model: str, host: Host, observers: Iterable[Observer]) -> None:
+    """If `model` needs LiteLLM, wait until LiteLLM is imported. An observer or the host tells the person about the wait."""
+    if must_load(model):
+        is_told = [one.before_import() for one in observers]
+        with nullcontext() if any(is_told) else host.importing():
+            await await_litellm()
+
+
 def make_request(turn: Turn) -> Request:
     """Make the request of the next model call, exactly as it will be sent."""
     shown, secrets = turn.completion_options
@@ -289,8 +299,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
             _keep_partial(turn, call, failed=False)
             raise
         turn.outlet.record(told)
-        if must_load(turn.config.route.model):
-            await await_litellm()
+        await wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
     turn.spent.add(reply)
     gate.add_cost(reply.known_cost)
     turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))

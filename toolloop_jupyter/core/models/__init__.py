@@ -12,7 +12,15 @@ from .capabilities import (
     takes_response_format,
     takes_tool_choice_none,
 )
-from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
+from .client import (
+    await_litellm,
+    explain_missing_bytecode,
+    is_ready,
+    leave_out_price_list,
+    litellm_loaded,
+    load_litellm,
+    start_loading,
+)
 from .failures import log_unexpected, redact
 from .options import (
     ENVELOPE,

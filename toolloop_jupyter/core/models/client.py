@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -18,11 +19,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..events import make_plain, read_content, read_fields
-from ..execution import attempt
+from ..execution import attempt, uncounted
 from .parts import is_attached
 
 _importing = threading.Lock()
@@ -46,11 +48,16 @@ def load_litellm() -> ModuleType:
     Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without
     the variable, the import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
-    with _importing:
-        if not litellm_loaded():
-            os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-            with _without_collecting():
-                import litellm
+    # The lock is held for seconds. So code on the event loop, which needs litellm only after its import, never takes the lock.
+    if not litellm_loaded():
+        with _importing, _without_collecting():
+            return _import_litellm()
+    return _import_litellm()
+
+
+def _import_litellm() -> ModuleType:
+    if not litellm_loaded():
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
     _silence_litellm(litellm)
@@ -121,16 +128,23 @@ def leave_out_price_list() -> None:
 
 
 def litellm_loaded() -> bool:
-    """Return True if litellm has been imported already, by this package or by the user."""
-    # `hasattr` must not be used: during an import in another thread, `__getattr__` of litellm would import more modules here.
-    return "acompletion" in vars(sys.modules.get("litellm", sys))
+    """Return True if litellm has been imported to its end, by this package or by the user. Then `import litellm` never waits."""
+    module = sys.modules.get("litellm", sys)
+    # private: `_initializing` (Python 3.10 to 3.14) is True until the import has ended. Meanwhile `import litellm` waits in other
+    # threads. `hasattr` must not be used: `__getattr__` of litellm would import more modules here.
+    return "acompletion" in vars(module) and not getattr(module.__spec__, "_initializing", False)
+
+
+def is_loading() -> bool:
+    """Return True if a thread imports litellm, or the modules for its first model call, at this moment."""
+    return _importing.locked()
 
 
 @functools.cache
 def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
-    load_litellm()
     with _importing, _without_collecting():
+        _import_litellm()
         for name in _WITH_THE_FIRST_CALL:
             with suppress(ImportError):  # another version of LiteLLM lacks this module
                 importlib.import_module(name)
@@ -144,17 +158,45 @@ def is_ready() -> bool:
 
 
 async def await_litellm() -> None:
-    """Wait until LiteLLM is imported, so that a request can be sent. The import runs in a thread: the event loop can still react
-    to a Stop button.
+    """Wait until LiteLLM is imported, so that a request can be sent. The wait does not count for the `timeout` of a run.
+
+    The import runs in a thread, so the event loop can still react to a Stop button.
     """
-    if not is_ready():
+    if is_ready():
+        return
+    with uncounted():
         await asyncio.shield(asyncio.to_thread(_make_ready))
 
 
 def start_loading() -> None:
     """Begin LiteLLM's import in a thread, and do not wait for it."""
-    if not is_ready() and not _importing.locked():
+    if not is_ready() and not is_loading():
         threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
+
+
+def explain_missing_bytecode() -> tuple[Path, str] | None:
+    """Return (LiteLLM's folder, a cause) if each new process compiles LiteLLM's source files anew; else None.
+
+    This is so if there is no bytecode beside the files, and Python cannot or must not write any. Does not import LiteLLM.
+    """
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or not spec.has_location or not str(spec.origin).endswith(".py"):
+        return None
+    source = Path(str(spec.origin))
+    bytecode = Path(importlib.util.cache_from_source(str(source)))
+    if bytecode.exists():
+        return None
+    if sys.dont_write_bytecode:
+        return source.parent, "Python is set to write none (PYTHONDONTWRITEBYTECODE)"
+    folder = next(folder for folder in bytecode.parents if folder.exists())
+    return (
+        None
+        if os.access(folder, os.W_OK)
+        else (
+            source.parent,
+            f"you may not write into {folder}, so its owner has to type this",
+        )
+    )
 
 
 class StreamFacts:

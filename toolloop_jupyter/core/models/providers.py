@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Fields, read_count, read_fields, read_list
 from ..text import hide_in_repr
-from .client import close_stream, is_ready, litellm_loaded, load_litellm
+from .client import close_stream, is_loading, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
 
 if TYPE_CHECKING:
@@ -211,8 +211,10 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_run_stream`
     model = keywords["model"]
     _asked.add(model)
-    if litellm_loaded():
-        ensure(model)  # so that code which calls LiteLLM itself finds the same models
+    # Code which calls LiteLLM itself must find the same models. While a thread imports LiteLLM's modules, this is left to a later
+    # call: the event loop would have to wait for the thread.
+    if litellm_loaded() and not is_loading():
+        ensure(model)
     sent = {name: value for name, value in keywords.items() if value is not None and not is_kept(name)}
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))

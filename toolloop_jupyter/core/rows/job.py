@@ -59,6 +59,9 @@ class RowHost(Host):
     total: int | None = None
     ask_row: AskRow | None = None
 
+    def importing(self) -> AbstractContextManager[object]:
+        return self.outer.importing()
+
     def can_ask(self) -> bool:
         return self.ask_row is not None or self.outer.can_ask()
 

@@ -77,11 +77,6 @@ class RowsRun:
     # --- the state of the run -----------------------------------------------------------------------------------------
 
     @property
-    def model(self) -> str:
-        """The model that answers the rows."""
-        return self._config.route.model
-
-    @property
     def total(self) -> int | None:
         """The number of rows; None for an iterable without a length."""
         return self._tally.table.total

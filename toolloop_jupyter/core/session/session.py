@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,7 +36,7 @@ from ..events import (
     Text,
     Usage,
 )
-from ..execution import Outcome, RunEnded, attempt, keep_loop_running
+from ..execution import Outcome, RunEnded, TimeLimit, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Approver,
@@ -50,8 +50,9 @@ from ..loop import (
     may_ask,
     read_mode,
     run_turn,
+    wait_for_import,
 )
-from ..models import await_litellm, find_untaken, log_unexpected, must_load, start_loading
+from ..models import find_untaken, log_unexpected, must_load, start_loading
 from .files import Watch
 
 MOST_UNREAD = 256
@@ -262,17 +263,16 @@ class AsyncSession:
         """Return the same as `history`. This method needs no `await`."""
         return self._history.copy()
 
-    async def prepare(self, prompt: Given) -> Prompt:
+    async def prepare(self, prompt: Given, *, observers: Iterable[Observer] = ()) -> Prompt:
         """Return a prompt in the form in which it is sent: with its figures drawn as pictures and its files read.
 
-        Raises ArgumentInvalid if a figure cannot be drawn or a file cannot be read. Raises CapabilityUnsupported if LiteLLM does
+        `observers` are those of the turn. They may tell the person that LiteLLM is being imported. Raises ArgumentInvalid if a figure cannot be drawn or a file cannot be read. Raises CapabilityUnsupported if LiteLLM does
         not say that the model can read the content.
         """
         made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
         needs = made.needs
         for route in (self.config.route, *self.config.fallbacks) if needs else ():
-            if must_load(route.model):
-                await await_litellm()
+            await wait_for_import(route.model, self.config.host, observers)
             if untaken := find_untaken(route.model, needs, wish):
                 raise CapabilityUnsupported(_explain_untaken(route.title, untaken, wish))
         return made
@@ -283,8 +283,7 @@ class AsyncSession:
         turn.history = conversation.History(self._history.copy(), family=self._history.family)
         turn.history.begin_turn(self.config.instructions, self.config.route.family)
         turn.history.add_user(turn.prompt.content)
-        if must_load(self.config.route.model):
-            await await_litellm()
+        await wait_for_import(self.config.route.model, self.config.host, ())
         return make_request(turn)
 
     @property
@@ -506,7 +505,7 @@ class AsyncEventStream:
 
     async def _begin(self) -> Channel:
         await self._session.wait_until_settled()
-        prompt = await self._session.prepare(self._prompt)
+        prompt = await self._session.prepare(self._prompt, observers=self._observers)
         channel = self._session.begin(prompt, streamed=self._streamed, observers=self._observers)
         self._channel = channel
         if self._cancelled:
@@ -584,16 +583,12 @@ async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> Turn
     raise CancelledError.
     """
     outcome, note = Outcome(TurnEnd()), ""
-    timer: asyncio.TimerHandle | None = None
     try:
         channel.checkpoint()
-        if must_load(turn.config.route.model):
-            # The first import of LiteLLM in a process takes seconds. These seconds do not count for the run's timeout.
-            outcome = Outcome(TurnEnd(), (await attempt(await_litellm())).error)
+        loading = wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
+        outcome = Outcome(TurnEnd(), (await attempt(loading)).error)
         if outcome.error is None:
-            if turn.config.timeout is not None:
-                timer = asyncio.get_running_loop().call_later(turn.config.timeout, channel.stop, "timeout")
-            with keep_loop_running():
+            with TimeLimit(turn.config.timeout, lambda: channel.stop("timeout")), keep_loop_running():
                 if watch is not None:
                     await watch.start()
                 outcome = await attempt(run_turn(turn))
@@ -605,9 +600,6 @@ async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> Turn
     else:
         if channel.reason is not None:
             await _let_cancel_come()
-    finally:
-        if timer is not None:
-            timer.cancel()
     end: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
     if channel.reason is not None:
         return TurnEnd(channel.reason, note or (end.error if end.reason == "done" else None))

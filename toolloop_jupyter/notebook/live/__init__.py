@@ -25,8 +25,9 @@ from .presenter import (
     last,
     mark_shown,
     markdown,
-    say_loading,
+    say_importing,
     show,
+    warn_of_ignored_ctrl_c,
 )
 from .stepper import Stepper, cut_bytes, request_block
 from .view import CellRun, ViewOptions

@@ -241,6 +241,8 @@ class RunHooks(Observer):
     def __init__(self, model: str = "") -> None:
         """`model` is the run's model. If LiteLLM must be imported for this model, `doing` says so until the first model call."""
         self.doing = LOADING if model and must_load(model) else "starting"
+        self.is_on_page = False
+        """True if the run's page shows `doing`. A terminal does not show it."""
         self.usage = Usage()
         self.cost: float | None = 0.0
         self._began = time.monotonic()
@@ -261,6 +263,10 @@ class RunHooks(Observer):
     def say(self, doing: str) -> None:
         """Set the words for what the run is doing, such as "waiting for you"."""
         self.doing = doing
+
+    def before_import(self) -> bool:
+        self.doing = LOADING
+        return self.is_on_page
 
     async def before_model(self, request: Request) -> None:
         self.doing = "the model answers"

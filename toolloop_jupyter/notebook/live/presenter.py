@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import uuid
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
 
 from ...core.events import Approval, Mistake, Result, Scope
-from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
@@ -34,27 +34,34 @@ from .outputs import LOADING, RunHooks
 from .places import OutputColumn
 from .view import CellRun, ViewOptions
 
-T = TypeVar("T")
+_importing: set[str] = set()
+"""The execution ids of the cells that show a line about LiteLLM's import now. Many runs of a cell may wait at the same time."""
 
 
-async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
-    """Await `start()`, and return its value. If `model` needs LiteLLM, the cell shows a line while LiteLLM is being imported."""
-    if not must_load(model):
-        return await start()
+@contextlib.contextmanager
+def say_importing() -> Iterator[None]:
+    """Return a context in which a run waits for LiteLLM's import. Meanwhile, the cell of the run shows a line that says so."""
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
+    if cell.execution in _importing:
+        yield
+        return
+    _importing.add(cell.execution)
     cell.display(make_bundle(notice(LOADING)), display_id=identity)
-
-    async def take_away() -> None:
-        try:
-            await await_litellm()
-        finally:
-            cell.update({"text/plain": "", "text/html": ""}, identity)
-
-    line = asyncio.ensure_future(take_away())
     try:
-        return await start()
+        yield
     finally:
-        line.cancel()
+        _importing.discard(cell.execution)
+        cell.update({"text/plain": "", "text/html": ""}, identity)
+
+
+_was_told: ContextVar[bool] = ContextVar("toolloop_was_told", default=False)
+
+
+def warn_of_ignored_ctrl_c() -> None:
+    """If Ctrl-C cannot end the run that begins, show a line that says so. A run within a tool of this run shows no other line."""
+    if kernel.ignores_ctrl_c() and not _was_told.get():
+        _was_told.set(True)
+        kernel.Cell.here().display(make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor")))
 
 
 def can_ask_in_cell() -> bool:

@@ -96,6 +96,7 @@ class RunHead:
 
     def begin(self, *, can_update: bool, stop: Callable[[], None]) -> None:
         """Show the output. The toolbar's button calls `stop`."""
+        self._hooks.is_on_page = can_update
         self._is_loading = can_update and self._hooks.doing == LOADING
         if can_update and kernel.has_widget_frontend():
             from ..widgets import Toolbar
@@ -113,8 +114,8 @@ class RunHead:
         if self._toolbar is not None:
             hooks = self._hooks
             self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
-        elif self._is_loading and self._hooks.doing != LOADING:
-            self._is_loading = False
+        elif self._is_loading != (self._hooks.doing == LOADING):
+            self._is_loading = not self._is_loading
             self._show()
 
     def end(self, *, has_foot: bool) -> None:

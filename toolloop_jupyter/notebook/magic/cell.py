@@ -321,6 +321,8 @@ class Notebook:
         if recorder is not None:
             config = dataclasses.replace(config, observers=(*config.observers, recorder))
         page = RowsPage(cell, *self._describe_rows(config, options, recorder))
+        if not options["executor"]:  # a worker's process has no page
+            config = dataclasses.replace(config, observers=(*config.observers, page))
         try:
             run = self._make_rows_run(config, options, body, page)
             if options["dry_run"]:
@@ -355,7 +357,6 @@ class Notebook:
             tape=describe_source(config.route.model, answers, recorder),
         )
         shown = RowsPageOptions(
-            model="" if options["executor"] else config.route.model,
             name=options["as"],
             unattended=options["on_unattended"],
             means=options["ask"],
@@ -416,10 +417,7 @@ class Notebook:
         prompt.
         """
         try:
-            if not prompt.needs:
-                return prompt
-            model = session.config.route.model
-            return await live.say_loading(model, lambda: session.prepare(prompt))
+            return await session.prepare(prompt)
         except CapabilityUnsupported as error:
             raise Mistake(in_flags(str(error))) from None
 
@@ -486,8 +484,6 @@ class Notebook:
         output = view.output()
         if replaced is not None:
             output.draw(notice(replaced.note))
-        if kernel.ignores_ctrl_c():
-            notes = [*notes, notice("this process ignores Ctrl-C: %toolloop doctor")]
         for note in notes:
             view.put(note)
         try:

@@ -6,12 +6,14 @@ import asyncio
 import dataclasses
 import math
 import platform
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
 
 from ...core.events import Host, Mistake
+from ...core.models import explain_missing_bytecode
 from ...core.session import AsyncSession
 from ...core.text import plain
 from ...core.tools import ToolSource
@@ -66,6 +68,7 @@ def run(
     versions = ", ".join(f"{package} {version(package)}" for package in _PACKAGES)
     findings = [
         Finding("versions", "ok", f"Python {platform.python_version()}, {versions}"),
+        *_describe_bytecode(),
         *_describe_kernel(click, awaits=awaits),
         click,
         *(Finding(name, *one.examine()) for name, one in names.items() if isinstance(one, ToolSource)),
@@ -91,6 +94,15 @@ def _read_words(words: list[str]) -> tuple[str | None, float | None]:
     if not 0 < seconds < math.inf:
         raise Mistake(f"--wait takes a number of seconds above 0, got {wait!r}; write for example: --wait 30")
     return model, seconds
+
+
+def _describe_bytecode() -> Iterator[Finding]:
+    """Yield a finding if LiteLLM's files have no bytecode and cannot get any."""
+    if missing := explain_missing_bytecode():
+        folder, cause = missing
+        says = f"its files have no bytecode, so each kernel compiles them anew, for some seconds: {cause}"
+        remedy = f"python -m compileall -q {shlex.quote(str(folder))}"
+        yield Finding("LiteLLM's import", "bad", says, remedy)
 
 
 def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:

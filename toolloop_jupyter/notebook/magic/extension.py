@@ -19,7 +19,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, Result, RunFailed
-from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading, was_one_asked
+from ...core.models import (
+    Answers,
+    leave_out_price_list,
+    litellm_loaded,
+    must_load,
+    start_loading,
+    was_one_asked,
+)
 from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
@@ -197,10 +204,12 @@ def _line_magic(line: str) -> object:
 class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
-    If the notebook's default model needs litellm, the import starts directly after a cell. If not, the import starts when the
-    kernel has been idle for `IDLE` seconds. But if an earlier run has used a model that is Python code (a script, a recording),
-    the import does not start, so that the kernel of a lesson needs little memory. A later run with another model imports
-    litellm.
+    If the notebook's default model needs litellm, the import starts directly after a cell. If the default model is Python code
+    (the demonstration model, a variable with a script), the import does not start, so that the kernel of a lesson needs little
+    memory. A later run with another model imports litellm.
+
+    A default model that is a word, such as "o3", may also be a variable that a later cell makes. Then the import starts when
+    the kernel has been idle for `IDLE` seconds, unless an earlier run has used a model that is Python code.
     """
 
     IDLE = 1.0
@@ -227,12 +236,17 @@ class _BackgroundImport:
         self._before_cell()
         if litellm_loaded():
             self.cancel()
-        elif _must_import_litellm(complete({}, self._settings.said())["model"]):
+            return
+        model = complete({}, self._settings.said())["model"]
+        if _must_import_litellm(model):
             start_loading()
-        elif not was_one_asked():  # if Python code answers the runs, litellm is not needed
+        elif model.isidentifier() and not self._is_ours(model) and not was_one_asked():
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
+
+    def _is_ours(self, name: str) -> bool:
+        return isinstance(self._shell.user_ns.get(name), Answers)
 
 
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...core.events import Approval, Request
-from ...core.models import must_load
+from ...core.events import Approval, Observer, Request
+from ...core.models import is_ready
 from ...core.rows import RowsProgress, RowsRun, RowsWatcher
 from ...core.text import hide
 from .. import kernel
@@ -53,8 +53,6 @@ LONGEST_WAIT = 300.0
 class RowsPageOptions:
     """The options of a RowsPage: what it shows beside the rows, and how it asks for approvals."""
 
-    model: str = ""
-    """The model of the rows; "" if an executor runs the rows. While LiteLLM is imported for this model, the page says so."""
     name: str | None = None
     """The notebook's variable that gets the Rows; None if no variable gets them."""
     unattended: Unattended = "deny"
@@ -65,8 +63,11 @@ class RowsPageOptions:
     """The page calls this function at the end of the run, and shows the returned blocks below the rows."""
 
 
-class RowsPage(RowsWatcher):
-    """Shows one rows run in one cell. Approval cards for the tool calls appear in the same cell."""
+class RowsPage(RowsWatcher, Observer):
+    """Shows one rows run in one cell. Approval cards for the tool calls appear in the same cell.
+
+    As an observer of the rows, the page says when they wait for LiteLLM's import.
+    """
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
         """`cell` is the cell that shows the rows. `head` is the line above the rows."""
@@ -75,10 +76,14 @@ class RowsPage(RowsWatcher):
         self._block, self._card = column.output(), column.output()
         self._screen = _choose_screen(column, self._block, self._head)
         self._progress, self._state = RowsProgress(), ""
-        self._is_loading = bool(options.model) and must_load(options.model)
+        self._is_loading = False
 
     def changed(self, progress: RowsProgress) -> None:
         self._progress = progress
+
+    def before_import(self) -> bool:
+        self._is_loading = True
+        return True
 
     async def follow(self, run: RowsRun) -> None:
         """Run the rows to the end and show them.
@@ -111,8 +116,9 @@ class RowsPage(RowsWatcher):
         return together([without_style(head), *notes, record, *self._options.finish()])
 
     async def _tick(self) -> None:
+        await asyncio.sleep(0)  # the run begins first: it may have something to say to a terminal
         while True:
-            self._is_loading = self._is_loading and must_load(self._options.model)
+            self._is_loading = self._is_loading and not is_ready()
             state = self._state or (LOADING if self._is_loading else "")
             self._screen.show(self._progress, state)
             await asyncio.sleep(TICK)
