@@ -14,9 +14,10 @@ import time
 
 import pytest
 
+from support.clock import skip_time
 from support.servers import Entry, ScriptedServer, answer, calls
 from support.stopping import Counted, StopAt, awaited
-from toolloop_jupyter import Done, Harness, HarnessError, aagent_session, tool
+from toolloop_jupyter import Done, Harness, HarnessError, Text, aagent_session, tool
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
@@ -271,22 +272,29 @@ async def test_cancel_before_the_first_event():
     [
         (call("hang"), "full", ["model", "tool"]),
         (call("hang"), "ask", ["model", "approval", "tool"]),
-        (["Let me ", pause(30)], "full", ["model"]),
+        (["Let me ", pause(600)], "full", ["model"]),
     ],
 )
 async def test_what_was_cut_has_taken_its_time(turn, permissions, kinds):
     """A model call, an approval and a tool that the end of the turn cut are on its time line, to that end."""
 
+    async def let_the_time_pass() -> None:
+        await asyncio.sleep(0.3)
+        skip_time(61)
+
     async def hang() -> str:
         """Never end."""
+        await let_the_time_pass()
         await asyncio.Event().wait()
         return "no"
 
     session = aagent_session(
-        Harness.TOOL_LOOP, model=ScriptedModel(turn), tools=[hang], permissions=permissions, timeout=0.3
+        Harness.TOOL_LOOP, model=ScriptedModel(turn), tools=[hang], permissions=permissions, timeout=60
     )
     async for event in session.astream("Go."):
         last = event
+        if isinstance(event, Approval) or (isinstance(event, Text) and event.delta == "me "):
+            await let_the_time_pass()
         if isinstance(event, Approval):
             await event.wait()  # until the turn's end answers it
     assert [(span.kind, span.is_error) for span in last.result.spans] == [
