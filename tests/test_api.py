@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 import toolloop_jupyter as tl
+from support.clock import skip_time
 from support.documented import DOCUMENTED
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session, agent, agent_session
@@ -320,8 +321,11 @@ async def test_stop_reasons_keep_partial_work(call):
     step = calls(("add", {"a": 1, "b": 2}), content="Let me add.")
     more, _ = call(step)
     limited = await aagent(LOOP, "Go", tools=[add], max_turns=1, **more)
-    more, _ = call(step, answer("late", stall=30))
-    late = await aagent(LOOP, "Go", tools=[add], timeout=1.0, **more)
+    more, server = call(step, answer("late", stall=30))
+    running = asyncio.ensure_future(aagent(LOOP, "Go", tools=[add], timeout=60, **more))
+    await asyncio.to_thread(server.wait_for_requests, 2)
+    skip_time(61)
+    late = await running
     more, _ = call(step, failure(400, "no such thing"))
     failed = await aagent(LOOP, "Go", tools=[add], **more)
     for result, reason in ((limited, "max_turns"), (late, "timeout"), (failed, "runtime_error")):

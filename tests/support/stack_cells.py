@@ -11,10 +11,11 @@ import ipywidgets as widgets
 from IPython.display import HTML, display
 from toolloop_jupyter import Harness, aagent, aagent_session, agent, agent_session
 from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.execution import runner
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.parts import call, pause, text
 
-KEY, runs, ticks, beats, HERE = "k" * 8, [], [], [], Path.cwd()
+KEY, runs, ticks, beats, HERE, GRACE = "k" * 8, [], [], [], Path.cwd(), runner.STOP_GRACE
 
 def double(x: int) -> int:
     """Double a number."""
@@ -29,8 +30,15 @@ def noisy(x: int) -> int:
     display(HTML(f"<b>displayed {x}</b>"))
     return x
 
+def begin_test():
+    """Nothing of an earlier test."""
+    global m
+    runs.clear()
+    m, runner.STOP_GRACE = scripted(), GRACE
+
 def naps(s: float) -> str:
-    """Sleep in small steps, which can be stopped."""
+    """Sleep in small steps, which can be stopped, however long a busy machine takes for that."""
+    runner.STOP_GRACE = 60
     (HERE / "naps").touch()
     until = time.time() + s
     while time.time() < until:

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from support.clock import skip_time
 from toolloop_jupyter import Harness, aagent, aagent_session
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.events.events import ToolResult
@@ -103,8 +104,8 @@ async def test_after_the_turn_was_stopped():
 
 async def test_a_timeout_approves_nothing():
     """A turn whose time is over while a request is open ends without running the call."""
-    session, ran = desk(call("f", x=1), timeout=0.1)
-    result = await asyncio.wait_for(read(session, lambda approval: None), 5)
+    session, ran = desk(call("f", x=1), timeout=60)
+    result = await read(session, lambda approval: skip_time(61))
     assert (result.stop_reason, ran) == ("timeout", [])
     assert result.approvals[0].decision.by == "stop"
 

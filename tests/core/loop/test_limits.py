@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from pydantic import BaseModel
 
 from support.asking import replace_config
+from support.clock import skip_time
 from support.servers import answer, calls, failure
-from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter import Harness, Text, aagent_session
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.teaching.parts import call, error, pause
@@ -75,8 +74,13 @@ async def test_max_cost(serve):
 
 async def test_timeout_while_the_model_is_silent():
     """`timeout=` ends a turn whose model says nothing more; what it had said stays."""
-    model, session = session_with(["I think ", pause(30)], timeout=0.3)
-    result = await asyncio.wait_for(session.arun("Go."), 10)
+    model, session = session_with(["I think ", pause(600)], timeout=60)
+    said = ""
+    async for event in session.astream("Go."):
+        said += event.delta if isinstance(event, Text) else ""
+        if said == "I think ":
+            skip_time(61)
+    result = event.result
     assert (result.stop_reason, result.text) == ("timeout", "I think ")
     assert (await session.history())[-1] == {"role": "assistant", "content": "I think "}
     await goes_on(session, model)

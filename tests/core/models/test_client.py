@@ -36,6 +36,7 @@ class Slow:
             spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
             return spec
 sys.meta_path.insert(0, Slow())
+from support.clock import skip_time
 from support.servers import ScriptedServer, answer
 from toolloop_jupyter import Harness, aagent, agent
 """
@@ -61,10 +62,12 @@ async def tick():
     while "acompletion" not in vars(sys.modules.get("litellm", sys)):
         await asyncio.sleep(0.01)
         turns += 1
+        if turns == 50:  # in the midst of the import
+            skip_time(61)
 
 async def main(url):
     task = asyncio.create_task(tick())
-    result = await aagent(Harness.TOOL_LOOP, "Hi", model="openai/m", api_base=url, api_key="k", timeout=2.5)
+    result = await aagent(Harness.TOOL_LOOP, "Hi", model="openai/m", api_base=url, api_key="k", timeout=60)
     await task
     print(result.stop_reason, result.text, result.usage.calls, turns > 50)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
 import toolloop_jupyter as tl
+from support.clock import skip_time
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.client import load_litellm
@@ -30,7 +32,9 @@ def call(serve, monkeypatch):
 
     def make(*script, base="", **completion_kwargs):
         options = ToolLoopOptions(completion_kwargs={"max_retries": 0, **completion_kwargs}, max_cost=0.015)
-        base = base or serve(list(script)).base_url
+        if not base:
+            make.server = serve(list(script))
+            base = make.server.base_url
         return {"model": "openai/stub", "api_base": base, "api_key": "sk-test", "options": options}
 
     return make
@@ -45,30 +49,50 @@ async def cancelled(more):
 
 
 @pytest.mark.parametrize(
-    ("script", "keywords", "reason"),
+    ("script", "timeout", "reason"),
     [
-        ([HELD], {}, "cancelled"),
-        ([HELD], {"timeout": 0.3}, "timeout"),
-        ([answer("late", stall=30)], {"timeout": 0.3}, "timeout"),
-        ([CUT], {}, "runtime_error"),
+        ([HELD], None, "cancelled"),
+        ([HELD], 60, "timeout"),
+        ([answer("late", stall=30)], 60, "timeout"),
+        ([CUT], None, "runtime_error"),
     ],
     ids=["cancelled", "timeout", "timeout before the answer", "broken off"],
 )
-async def test_a_call_that_was_cut(call, script, keywords, reason):
+async def test_a_call_that_was_cut(call, script, timeout, reason):
     """It counts as a model call whose cost nobody has told; so has the session's."""
-    more = {**call(*script), **keywords}
+    more = call(*script)
     if reason == "cancelled":
         result = await cancelled(more)
     else:
-        async with aagent_session(LOOP, **more) as session:
-            result = await session.arun("Go")
+        async with aagent_session(LOOP, **more, timeout=timeout) as session:
+            stream = session.astream("Go")
+            reading = asyncio.ensure_future(read(stream, is_begun := asyncio.Event()))
+            if script == [HELD]:
+                await is_begun.wait()
+            await asyncio.to_thread(call.server.wait_for_requests, 1)
+            if timeout:
+                skip_time(timeout + 1)
+            await reading
+            result = stream.result
             assert (session.cost, session.usage.calls) == (None, 1)
     assert (result.stop_reason, result.cost, result.usage) == (reason, None, tl.Usage(calls=1))
 
 
+async def read(stream, is_begun):
+    """Read a run to its end; `is_begun` is set at the first words of its answer."""
+    async for event in stream:
+        if isinstance(event, tl.Text):
+            is_begun.set()
+
+
 async def test_no_answer_in_time(call):
     """A model call that LiteLLM gives up waiting for was sent, too."""
-    result = await aagent(LOOP, "Go", **call(answer("late", stall=30), timeout=0.3))
+    running = asyncio.ensure_future(aagent(LOOP, "Go", **call(answer("late", stall=30), timeout=60)))
+    await asyncio.to_thread(call.server.wait_for_requests, 1)
+    while not running.done():
+        skip_time(61)
+        await asyncio.sleep(0.05)
+    result = running.result()
     assert (result.stop_reason, result.cost, result.usage.calls) == ("runtime_error", None, 1)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import toolloop_jupyter as tl
 from support import pace as machine
+from support.clock import skip_time
 from support.servers import Entry, answer, calls, failure
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop import SPENDING
@@ -189,10 +190,17 @@ async def test_other_failures_are_tried_again(call):
 
 async def test_timeout_is_for_one_row():
     """A row that takes too long fails; the next ones have their own time."""
-    model = lambda row: ScriptedModel("x", pace=5.0 if row["row"] == "b" else 0)  # noqa: E731
-    rows = await amap("{{row}}", ["a", "b", "c"], model=model, timeout=0.3, concurrency=1)
+
+    async def hang() -> str:
+        """Let a minute pass, and never end."""
+        skip_time(61)
+        await asyncio.Event().wait()
+        return "no"
+
+    model = lambda row: ScriptedModel(*([call("hang")] if row["row"] == "b" else []), "x")  # noqa: E731
+    rows = await amap("{{row}}", ["a", "b", "c"], model=model, tools=[hang], timeout=60, concurrency=1)
     assert [row.stop_reason for row in rows] == ["done", "timeout", "done"]
-    assert rows[1].error == "it took longer than its timeout of 0.3 s"
+    assert rows[1].error == "it took longer than its timeout of 60 s"
 
 
 async def test_max_cost_is_for_all_rows(call):

@@ -185,7 +185,7 @@ def product(stack_kernel):
     """
 
     def prepare(kernel):
-        assert run(kernel, "runs.clear(); m = scripted()").status == "ok"
+        assert run(kernel, "begin_test()").status == "ok"
 
     def left_changed(kernel):
         for _ in range(60):  # a tool that cannot be stopped keeps the streams' hook until it ends

@@ -111,8 +111,26 @@ m = script(call('leave'), call('f', x=5))
     assert kernel.execute("print(r.approvals[0].decision.by)").stdout.strip() == "click"
 
 
-def test_a_double_click_is_not_for_the_next_card(kernel):
+LONG_HOLD = """
+import threading, time
+from toolloop_jupyter.notebook.widgets import controls
+usual = controls.SOON, controls.PAUSE
+controls.SOON = controls.PAUSE = 600
+def end_hold():
+    while not over.exists():
+        time.sleep(0.01)
+    controls.PAUSE = 0
+    for card in tuple(controls.Hold._shown):
+        card.begin()
+threading.Thread(target=end_hold, daemon=True).start()
+"""
+"""Lets the hold after a click last until the file `over` is there."""
+
+
+def test_a_double_click_is_not_for_the_next_card(kernel, tmp_path):
     """A click on the second card's Approve as soon as it is there lets nothing run; the button is disabled, then enabled."""
+    over = tmp_path / "over"
+    assert kernel.execute(f"over = pathlib.Path({str(over)!r}){LONG_HOLD}").status == "ok"
     cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
     first = kernel.button("Approve")
     kernel.click_widget(first)
@@ -128,8 +146,10 @@ def test_a_double_click_is_not_for_the_next_card(kernel):
     kernel.settle(0.3)
     assert second.state["disabled"]
     assert not cell.done
+    over.touch()
     kernel.click("Approve")
     kernel.wait(cell)
+    kernel.execute("controls.SOON, controls.PAUSE = usual")
     assert ran(kernel) == "[1, 2]"
 
 

@@ -91,33 +91,6 @@ def test_a_question_is_a_form_on_a_card(kernel):
     assert "asked: Where to?" in cell.text
 
 
-@pytest.mark.parametrize("awaited", [True, False])
-def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited):
-    """■ in a call: the run ends, the server gets the protocol's cancel, the next call goes over the same connection."""
-    kernel.execute(
-        "m = ScriptedModel(call('slow', steps=500), 'Done.')\n"
-        "from toolloop_jupyter import Harness, agent\nquick = connect(mcp_server.make_server(), permissions='full')\n"
-        "before = list_processes()"
-    )
-    code = (
-        "%%toolloop --model m --tools files.slow -p ask --as r\nGo."
-        if awaited
-        else "r = agent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[files.slow])"
-    )
-    cell = kernel.submit(code, allow_stdin=True)
-    kernel.click("Approve")
-    kernel.wait_until(lambda: "step 2" in cell.html or "step 2" in cell.text or not awaited)
-    kernel.settle(0.5)
-    kernel.interrupt()
-    kernel.wait(cell)
-    assert "Traceback" not in cell.text or not awaited
-    after = kernel.execute(
-        "import time; time.sleep(0.5); print(files.add(a=1), list_processes() == before)\nquick.close()"
-    )
-    assert after.stdout == "{'result': 2} True\n", after.text
-    assert "slow was cancelled" in kernel.execute("print(files.log)").stdout
-
-
 WATCH = """
 import contextlib, logging
 logging.disable()  # a server in memory logs into this process
@@ -130,6 +103,37 @@ class Watching(Observer):
             open(begun, "w").close()
 seen, shop, rest = [], mcp_server.make_server(), contextlib.ExitStack()
 """
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited, tmp_path):
+    """■ in a call: the run ends, the server gets the protocol's cancel, the next call goes over the same connection."""
+    begun = tmp_path / "begun"
+    kernel.execute(
+        f"{WATCH}begun = {str(begun)!r}\n"
+        "m = ScriptedModel(call('slow', steps=500), 'Done.')\nquick = connect(mcp_server.make_server(), permissions='full')\n"
+        "before = list_processes()"
+    )
+    code = (
+        "%%toolloop --model m --tools files.slow -p ask --as r\nGo."
+        if awaited
+        else "r = agent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[files.slow], observer=Watching())"
+    )
+    cell = kernel.submit(code, allow_stdin=True)
+    kernel.click("Approve")
+    kernel.wait_until(
+        lambda: "step 2" in cell.html + cell.text if awaited else begun.exists(), what="the call"
+    )
+    kernel.interrupt()
+    kernel.wait(cell)
+    assert "Traceback" not in cell.text or not awaited
+    after = kernel.execute("print(files.add(a=1), list_processes() == before)\nquick.close()")
+    assert after.stdout == "{'result': 2} True\n", after.text
+    kernel.wait_until(
+        lambda: "slow was cancelled" in kernel.execute("print(files.log)").stdout, what="the cancel"
+    )
+
+
 TRANSPORTS = {
     "memory": "connect(shop, permissions='full')",
     "stdio": "connect(mcp_server.command(), env={'PYTHONPATH': 'TEST_PATH'}, permissions='full')",

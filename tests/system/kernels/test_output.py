@@ -89,7 +89,8 @@ def test_what_the_cell_itself_prints(live, way):
     )
     slider = live.open_widgets("IntSliderModel")[-1]
     cell = live.submit(
-        "async def own():\n    for n in range(60): print('mine', n); await asyncio.sleep(0.01)\n"
+        "async def own():\n    for n in range(60):\n        print('mine', n); await asyncio.sleep(0.01)\n"
+        "        while slider.value < n // 4: await asyncio.sleep(0.01)  # so many foreign messages have come amid them\n"
         f"{way('own')}\nprint('end')"
     )
     moves = 0
@@ -134,7 +135,8 @@ def test_two_cells_of_one_loop(live):
     )
     second = live.submit("print('second'); await task; print('end'); display('second')")
     live.wait(first, second)
-    live.settle(0.3)
+    live.wait_until(lambda: lines(first) >= WANTED, what="all output of the run")
+    live.settle(0.1)
     assert lines(second) == {"second", "end", "'second'"}
     assert lines(first) == WANTED
 
@@ -258,13 +260,16 @@ def test_cell_id_and_stdin(live):
     message["metadata"] = {"cellId": "abc"}
     live.client.shell_channel.send(message)
     live.wait_for_reply(message["header"]["msg_id"])
-    live.settle(0.3)
-    printed = [
-        m["content"]["text"]
-        for m in live.messages
-        if m["msg_type"] == "stream" and m["parent_header"]["msg_id"] == message["header"]["msg_id"]
-    ]
-    assert "".join(printed).startswith("abc ")
+
+    def printed():
+        return "".join(
+            m["content"]["text"]
+            for m in live.messages
+            if m["msg_type"] == "stream" and m["parent_header"]["msg_id"] == message["header"]["msg_id"]
+        )
+
+    live.wait_until(lambda: printed().endswith("\n"), what="what the cell prints")
+    assert printed().startswith("abc ")
 
 
 CONTENT = {"silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}

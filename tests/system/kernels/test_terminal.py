@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -54,11 +55,18 @@ class Terminal:
         self.number += 1
         return self.child.before
 
-    def press_ctrl_c_at(self, question: str) -> None:
-        """Ctrl-C where a question waits; Python's own `input()` misses a signal between its prompt and its read."""
+    def press_ctrl_c_at(self, question: str) -> str:
+        """Ctrl-C where a question waits; what was printed from there to the next prompt.
+
+        Python's own `input()` misses a signal between its prompt and its read. A person then presses again, and so does this.
+        """
         self.child.expect_exact(question)
-        time.sleep(1.0)
-        self.child.sendintr()
+        for _ in range(5):
+            time.sleep(1.0)
+            self.child.sendintr()
+            with contextlib.suppress(pexpect.TIMEOUT):
+                return self.prompt(timeout=20)
+        return self.prompt()
 
     def run(self, line: str) -> str:
         self.child.sendline(line)
@@ -145,8 +153,7 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
     terminal.type_cell(
         f"%%toolloop --model late -t slow --as r {'-p ask' if where == 'prompt' else ''}", "go"
     )
-    terminal.press_ctrl_c_at("[?]: " if where == "prompt" else "tools slow")
-    shown = terminal.prompt()
+    shown = terminal.press_ctrl_c_at("[?]: " if where == "prompt" else "tools slow")
     assert "Traceback" not in shown
     assert "cancelled" in terminal.run("print(r.stop_reason)")
     terminal.type_cell("%%toolloop -t double --as r", "Double 3")
@@ -156,8 +163,7 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
 def test_ctrl_c_at_a_step(terminal):
     """Ctrl-C at a step's prompt stops the run, as s does, before anything goes out."""
     terminal.type_cell("%%toolloop --step -t double --as r", "go")
-    terminal.press_ctrl_c_at("s to stop: ")
-    assert "stopped · " in terminal.prompt()
+    assert "stopped · " in terminal.press_ctrl_c_at("s to stop: ")
     assert "cancelled 0" in terminal.run("print(r.stop_reason, r.usage.calls)")
 
 
@@ -206,8 +212,7 @@ def test_ctrl_c_at_the_question_of_the_api(terminal):
     """Ctrl-C at the prompt ends the run, and asks nothing more."""
     terminal.run("twice.reset()")
     terminal.child.sendline(WAYS["awaited"].format("asks()"))
-    terminal.press_ctrl_c_at("[?]: ")
-    shown = terminal.prompt()
+    shown = terminal.press_ctrl_c_at("[?]: ")
     assert "denied by Stop" in shown
     assert "CancelledError: the run was stopped" in shown
     assert "Run double" not in shown
@@ -253,7 +258,7 @@ def test_rows_in_one_line_that_renews_itself(terminal):
     )
     terminal.run("each = ScriptedModel(once, 'told', pace=0.1)")
     terminal.type_cell("%%toolloop --each rows --model each -t double -p ask --as r", "{{x}}")
-    terminal.child.expect_exact("? Run double?", timeout=10)
+    terminal.child.expect_exact("? Run double?")
     before = terminal.child.before
     terminal.child.expect_exact("[s]: in all rows, [?]: ")
     terminal.child.sendline("y")
@@ -270,7 +275,10 @@ def test_rows_in_one_line_that_renews_itself(terminal):
 def test_ctrl_c_keeps_the_rows_that_have_ended(terminal):
     """Ctrl-C ends the line and the run; the variable has what there is, and the next cell runs."""
     terminal.run("many = [{'x': n} for n in range(500)]")
-    terminal.run("each = ScriptedModel('fine', pace=0.1)")
+    terminal.run("from toolloop_jupyter.teaching.parts import pause")
+    terminal.run(
+        "each = ScriptedModel(lambda m: [pause(300), 'late'] if int(m[-1]['content']) >= 40 else 'fine', pace=0.1)"
+    )
     terminal.type_cell("%%toolloop --each many --model each --as r", "{{x}}")
     terminal.child.expect(r"\r(?:[1-9]\d) of 500 rows")
     terminal.child.sendintr()
