@@ -194,7 +194,7 @@ DIFFERENCES = [
     ),
     Difference(
         "a budget for all runs",
-        "none",
+        "none: `litellm.max_budget` is looked at, but nothing that a chat costs is counted",
         "`%toolloop --budget 5` is looked at before each model call of the kernel; then the stop reason `max_cost`",
         "a loop in a loop is not found out from the bill",
         "tests/core/loop/test_spending.py::test_a_budget_ends_a_run_before_the_next_call",
@@ -255,7 +255,7 @@ DIFFERENCES = [
     ),
     Difference(
         "prompts that are lists",
-        "what is given goes out as it is",
+        "parts of a message go out as they are; anything else in a list ends the turn with an internal error",
         "texts, figures, paths of files, parts of a message and other values in a list become OpenAI's parts; what LiteLLM does not "
         "know the model to take is an error before anything is sent",
         "a notebook is full of figures, tables and files",
