@@ -25,6 +25,8 @@ from system.parity.functions import ONE, REVIEW, Review, add, raw_call
 from system.parity.sides import MODEL, set_prices
 
 LOOP = theirs.Harness.TOOL_LOOP
+SPENT = 0 if version("litellm").startswith("1.110.0") else 2
+"""How many of two `num_retries` a refused request takes; the oldest LiteLLM that is admitted spares them."""
 PARTS = [{"type": "text", "text": "What?"}]
 CHECKS = {}
 """Name of a row -> the function that looks at LiteLLM's side, and what it finds as long as the row holds."""
@@ -165,14 +167,13 @@ async def budget_that_counts_nothing(here):
     return result.stop_reason, len(requests), result.cost > litellm.max_budget
 
 
-@row("retries that cannot help", [("runtime_error", 3)] * 2)
+@row("retries that cannot help", [1 + SPENT] * 2)
 async def refused_again(here):
     found = []
     for status in (400, 401):
-        result, requests = await here.run(
-            failure(status, "no"), completion_kwargs={"num_retries": 2, "max_retries": 0}
-        )
-        found.append((result.stop_reason, len(requests)))
+        retries = {"num_retries": 2, "max_retries": 0}
+        _, requests = await here.run(failure(status, "no"), completion_kwargs=retries)
+        found.append(len(requests))
     return found
 
 
