@@ -1,6 +1,7 @@
 """How far the steps of `./dev test` are: one line for all, written anew, or one line of each a tenth where no terminal is.
 
-Run as a script, it writes the sum over all steps, and before it the slowest tests where TOOLLOOP_SLOWEST says how many.
+Run as a script, it writes the sum over all steps, and before it the slowest tests where TOOLLOOP_SLOWEST says how many. The sum
+names each step that did not come to its end.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Progress:
         self.counts: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
         """Of each test, with its set-up and clean-up."""
+        self.not_collected: set[str] = set()
+        """Files that were told already: with several processes, each tells of the same file."""
         self.began = time.monotonic()
         self.tenth = -1
 
@@ -49,6 +52,15 @@ class Progress:
         category, _, word = yield
         return category, "", word
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Count a file that cannot be imported as an error, and one that skips itself as skipped."""
+        if report.passed or report.nodeid in self.not_collected:
+            return
+        self.not_collected.add(report.nodeid)
+        self.counts["errors" if report.failed else "skipped"] += 1
+        if report.failed:
+            self._line(f"ERRORS {report.nodeid}", keep=True)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
         kind = count_as(report)
@@ -60,11 +72,17 @@ class Progress:
             self.done += 1
             self._show()
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
         self._line(f"{self.step}: {tell_counts(self.counts)}", keep=True)
         self.own.unlink(missing_ok=True)
         with self.tally.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"counts": self.counts, "seconds": self.seconds}) + "\n")
+            found = {
+                "step": self.step,
+                "status": int(exitstatus),
+                "counts": self.counts,
+                "seconds": self.seconds,
+            }
+            file.write(json.dumps(found) + "\n")
 
     def _show(self) -> None:
         share = self.done / max(self.total, 1)
@@ -115,15 +133,28 @@ def tell_counts(counts: Counter[str]) -> str:
     return ", ".join(words)
 
 
-def main(tally: str, seconds: str) -> None:
-    """The slowest tests of all steps, as many as TOOLLOOP_SLOWEST says; then the sum in one line."""
+WHOLE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+"""How pytest ends when it has run all tests; else it was interrupted, was used wrongly, broke, or found no test."""
+
+
+def main(tally: str, seconds: str, *names: str) -> int:
+    """Print the slowest tests of all steps, as many as TOOLLOOP_SLOWEST says; then the sum in one line.
+
+    Returns the exit status: 1 if one of the steps `names` has left nothing or has not come to its end.
+    """
     steps = [json.loads(line) for line in Path(tally).read_text("utf-8").splitlines()]
     taken: Counter[str] = sum((Counter(step["seconds"]) for step in steps), Counter())
     for test, long in taken.most_common(int(os.environ.get("TOOLLOOP_SLOWEST") or 0)):
         print(f"{long:7.1f} s  {test}")
     counts: Counter[str] = sum((Counter(step["counts"]) for step in steps), Counter())
-    print(f"{tell_counts(counts)} in {int(seconds) / 60:.1f} minutes")
+    statuses = {step["step"]: step["status"] for step in steps}
+    broken = [f"{name} ended without counts" for name in names if name not in statuses]
+    broken += [
+        f"{name} ended with status {status}" for name, status in statuses.items() if status not in WHOLE
+    ]
+    print("; ".join([f"{tell_counts(counts)} in {int(seconds) / 60:.1f} minutes", *broken]))
+    return 1 if broken else 0
 
 
-if __name__ == "__main__":  # python progress.py TALLY SECONDS
-    main(*sys.argv[1:])
+if __name__ == "__main__":  # python progress.py TALLY SECONDS STEP …
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""The sum of `./dev test` hides nothing: what could not be collected, and a step that did not come to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import progress
+
+STEP = "1/1 some"
+CONFTEST = f"""
+from support.progress import Progress
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress({STEP!r}, "tally"))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run pytest with the progress line on files of tests: the line that it left in the tally, and its stderr."""
+
+    def start(files, *options):
+        for name, text in {"conftest.py": CONFTEST, **files}.items():
+            (tmp_path / name).write_text(text, "utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=120, check=False)
+        return json.loads((tmp_path / "tally").read_text("utf-8")), ran.stderr.decode()
+
+    return start
+
+
+@pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["one process", "two processes"])
+def test_a_file_that_cannot_be_imported_is_an_error(run, processes):
+    """Such a file counts once as an error and is named, however many processes tried; one that skips itself is skipped."""
+    files = {
+        "test_good.py": "def test_good(): pass\n",
+        "test_broken.py": "import no_such_module_here\n",
+        "test_left_out.py": "import pytest\npytest.skip('not here', allow_module_level=True)\n",
+    }
+    left, told = run(files, "--continue-on-collection-errors", *processes)
+    assert left["counts"] == {"errors": 1, "skipped": 1, "passed": 1}
+    assert "ERRORS test_broken.py" in told
+    assert f"{STEP}: 1 passed, 1 failed, 1 skipped" in told
+
+
+def test_a_step_that_was_used_wrongly_leaves_its_status(run):
+    """A usage error while tests are collected is in the tally, though no test has failed."""
+    refuse = (
+        "\ndef pytest_collection_modifyitems():\n    raise __import__('pytest').UsageError('misplaced')\n"
+    )
+    left, _ = run({"conftest.py": CONFTEST + refuse, "test_good.py": "def test_good(): pass\n"})
+    assert (left["step"], left["status"]) == (STEP, pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.fixture
+def tell_sum(tmp_path, capsys):
+    """The exit status and the last line of the sum over steps, each `(name, status, counts)`; both of two are expected."""
+
+    def tell(*steps):
+        lines = [
+            json.dumps({"step": name, "status": status, "counts": counts, "seconds": {}})
+            for name, status, counts in steps
+        ]
+        (tmp_path / "tally").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        status = progress.main(str(tmp_path / "tally"), "90", "1/2 one", "2/2 two")
+        return status, capsys.readouterr().out.splitlines()[-1]
+
+    return tell
+
+
+def test_the_sum_over_whole_steps(tell_sum):
+    """Counts are added; errors are failures; the status is 0, since pytest's own tells of failures."""
+    one, two = ("1/2 one", 0, {"passed": 3}), ("2/2 two", 1, {"passed": 1, "failed": 1, "errors": 2})
+    assert tell_sum(one, two) == (0, "4 passed, 3 failed in 1.5 minutes")
+
+
+def test_the_sum_names_a_step_that_left_nothing(tell_sum):
+    """A step that was killed before its end is named in the last line, and the status is 1."""
+    found = tell_sum(("1/2 one", 0, {"passed": 3}))
+    assert found == (1, "3 passed, 0 failed in 1.5 minutes; 2/2 two ended without counts")
+
+
+def test_the_sum_names_a_step_that_did_not_come_to_its_end(tell_sum):
+    """A step that ended with another status than "all ran" is named with it."""
+    found = tell_sum(("1/2 one", 0, {"passed": 3}), ("2/2 two", 4, {}))
+    assert found == (1, "3 passed, 0 failed in 1.5 minutes; 2/2 two ended with status 4")
