@@ -169,6 +169,13 @@ class Desk:
             lambda: self.page.wait_for_function(condition, arg=argument, timeout=timeout * 1000), what
         )
 
+    def read_until(self, script: str, expected: Any) -> Any:
+        """Read what a JavaScript function gives, again until it is `expected`; the last that was read, for the test to compare."""
+        end = time.monotonic() + PATIENCE
+        while (found := self.page.evaluate(script)) != expected and time.monotonic() < end:
+            self.page.wait_for_timeout(50)
+        return found
+
     def until_noted(self, is_there: Callable[[], bool], what: str) -> None:
         """Wait until something is in `outside`, `dialogs` or another note of this page, to which the browser tells it a moment later."""
         end = time.monotonic() + PATIENCE
@@ -220,6 +227,10 @@ class Desk:
     def see(self, locator: Any, what: str, timeout: float = PATIENCE) -> None:
         """Wait until something is visible."""
         self._waiting(lambda: locator.first.wait_for(state="visible", timeout=timeout * 1000), what)
+
+    def see_number(self, locator: Any, number: int, what: str) -> None:
+        """Wait until so many elements fit the locator. Widgets come and go a moment after what they belong to."""
+        self.until_noted(lambda: locator.count() == number, what)
 
     def button_or(self, label: str, number: int, text: str) -> bool:
         """Wait for the button, or for the text in that cell; tell whether it is the button."""

@@ -49,6 +49,7 @@ def test_the_card_of_a_callbacks_run(jupyter, desk):
     assert 'order item="pens"' in desk.text_of(2).replace("\n", " ")
     press(desk, "Inside")
     desk.until("() => document.body.innerText.includes('pencils are on their way')", "the answer")
+    desk.see_number(desk.cell(1).get_by_text("waiting for you"), 0, "no card")
     inside = desk.text_of(1).replace("\n", " ")
     assert 'order item="pencils" approved' in inside
     assert "waiting for you" not in inside

@@ -46,7 +46,7 @@ def test_the_form_stands_in_the_place_of_the_arguments(jupyter, desk):
     the record marks what was changed.
     """
     card = waiting(jupyter, desk, "form.ipynb", FACTS)
-    assert card.locator("table").count() == 1
+    desk.see_number(card.locator("table"), 1, "the arguments, once")
     desk.click("Edit…")
     form = card.locator(".tlj-form")
     desk.see(form.get_by_label("item"), "the form")
@@ -170,10 +170,10 @@ def test_a_kernel_that_is_gone_leaves_words(jupyter, desk):
         "() => getComputedStyle(document.querySelector('.tlj-card'), '::before').content.includes('was not run')",
         "what is left of the card",
     )
-    desk.page.locator(".tlj-card button, .tlj-bar button").first.wait_for(state="hidden")
-    assert desk.page.locator(".tlj-card :visible, .tlj-bar :visible").count() == 0
-    assert "is gone" in desk.page.evaluate(
-        "() => getComputedStyle(document.querySelector('.tlj-bar'), '::before').content"
+    desk.see_number(desk.page.locator(".tlj-card :visible, .tlj-bar :visible"), 0, "nothing else of it")
+    desk.until(
+        "() => getComputedStyle(document.querySelector('.tlj-bar'), '::before').content.includes('is gone')",
+        "what is left of the toolbar",
     )
     desk.screenshot("card-without-a-kernel")
     desk.until(

@@ -119,8 +119,8 @@ def test_every_button_and_what_is_queued_behind_it(jupyter, desk, front_end):
     assert approved == "ordered 2 x pens"
     assert "too much paper already" in denied
     assert "blue ink" in edited
-    assert card(desk).count() == 0
-    assert desk.page.locator(".tlj-bar:visible").count() == 0
+    desk.see_number(card(desk), 0, "no card")
+    desk.see_number(desk.page.locator(".tlj-bar:visible"), 0, "no toolbar")
     assert len(desk.clicks_over) == 5
     # A click that is faster than its subshell's start goes to the main shell.
     assert over in desk.clicks_over

@@ -92,7 +92,7 @@ def test_on_a_projector_next_is_in_sight_and_a_key_presses_it(jupyter, desk):
         for number, key in enumerate(["Space", "Enter", "Space", "Enter", "Space"], 1):
             held = "() => document.querySelectorAll('.tlj-step').length"
             desk.until(f"n => ({IN_SIGHT})() && ({held})() >= n", f"Next in sight, step {number}", 60, number)
-            assert desk.button("Stop").count() == 1
+            desk.see_number(desk.button("Stop"), 1, "one Stop")
             steps = desk.page.evaluate(held)
             desk.screenshot(f"projector-{number}")
             desk.page.keyboard.press(key)
