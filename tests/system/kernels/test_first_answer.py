@@ -61,7 +61,9 @@ def test_an_idle_kernel_imports_it(kernel):
 
     The garbage collector is on again afterwards.
     """
-    _, state = kernel.run_all(f"{LOAD}\n%config ToolLoop.model = 'o3'", STATE)  # queued at once: it is not idle between them
+    _, state = kernel.run_all(
+        f"{LOAD}\n%config ToolLoop.model = 'o3'", STATE
+    )  # queued at once: it is not idle between them
     assert state.stdout == "False True False\n"
     kernel.wait_until(lambda: kernel.settle(2.5) or begun(kernel), what="the import of an idle kernel")
     kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", what="litellm")
