@@ -59,9 +59,8 @@ def test_nothing_is_left_after_many(connect):
     deadline = time.monotonic() + 20  # a thread in which a server's function ran ends a moment after its loop
     while count_all()[0] > before[0] and time.monotonic() < deadline:
         time.sleep(0.01)
-    now = count_all()
-    assert now[1:] == before[1:]
-    assert now[0] <= before[0]
+    # What earlier tests of this process left open may be closed meanwhile.
+    assert all(now <= earlier for now, earlier in zip(count_all(), before, strict=True)), (before, count_all())
 
 
 def test_its_children_end_with_it(connect):

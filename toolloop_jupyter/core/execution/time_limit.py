@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -19,20 +18,21 @@ class TimeLimit:
     """Calls `reached` on the event loop when the `with` block has lasted for `seconds`, without the time in `uncounted()`."""
 
     def __init__(self, seconds: float | None, reached: Callable[[], None]) -> None:
-        """If `seconds` is None, there is no limit."""
+        """If `seconds` is None, there is no limit. The time is that of the running event loop."""
         self._seconds, self._reached = seconds, reached
         self._lock = threading.Lock()  # a tool's thread may wait, too
         self._waits = 0
         """How many waits that do not count go on now."""
         self._left, self._since = 0.0, 0.0
         """The seconds that were left at the time `_since`: when the time was stopped or began to run on."""
+        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._token: Token[tuple[TimeLimit, ...]] | None = None
 
     def __enter__(self) -> None:
         if self._seconds is not None:
-            self._left, self._since = self._seconds, time.monotonic()
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+            self._left, self._since = self._seconds, self._loop.time()
+            self._timer = self._loop.call_later(self._seconds, self._look)
             self._token = _limits.set((*_limits.get(), self))
 
     def __exit__(self, *_: object) -> None:
@@ -44,18 +44,18 @@ class TimeLimit:
         """Stop the time at the first wait (`change` is 1), and let it run on after the last (`change` is -1)."""
         with self._lock:
             if not self._waits:
-                self._left -= time.monotonic() - self._since
+                self._left -= self._loop.time() - self._since
             self._waits += change
-            self._since = time.monotonic()
+            self._since = self._loop.time()
 
     def _look(self) -> None:
         with self._lock:
-            left = self._left - (0.0 if self._waits else time.monotonic() - self._since)
+            left = self._left - (0.0 if self._waits else self._loop.time() - self._since)
             is_over = left <= 0 and not self._waits
         if is_over:
             self._reached()
         else:
-            self._timer = asyncio.get_running_loop().call_later(max(left, _AGAIN), self._look)
+            self._timer = self._loop.call_later(max(left, _AGAIN), self._look)
 
 
 @contextmanager
