@@ -105,17 +105,47 @@ def test_the_import_is_none_of_a_runs_time(kernel):
     assert (run.status, run.stderr, after.stderr) == ("ok", "", "")
 
 
-@pytest.mark.parametrize("way", ["agent", "await aagent"])
+CALL = "{}(Harness.TOOL_LOOP, 'Hi', {})"
+SESSION = "{}_session(Harness.TOOL_LOOP, {})"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        CALL.format("agent", "{}"),
+        CALL.format("await aagent", "{}"),
+        SESSION.format("agent", "{}") + ".run('Hi')",
+        "await " + SESSION.format("aagent", "{}") + ".arun('Hi')",
+    ],
+    ids=["agent", "aagent", "run", "arun"],
+)
 def test_a_call_of_the_api_says_so_too(kernel, way):
-    """`agent()` and `aagent()`, which show nothing by themselves, say that they wait for the import, and take it back."""
+    """The API's calls, which show nothing by themselves, say that they wait for the import, and take it back."""
     with ScriptedServer([answer("Hello.")]) as server:
         kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *")
         model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
-        run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
+        run = kernel.submit(f"result = {way.format(model)}\nprint(result.text)")
         kernel.wait_until(lambda: "loading litellm" in run.text, what="the line")
         kernel.wait(run)
     assert "loading litellm" not in run.text
     assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
+
+
+def test_a_fallback_says_so_too(kernel):
+    """A cell whose model is ours says at its head that its fallback waits for the import, and takes it back."""
+    with ScriptedServer([answer("Hello.")]) as server:
+        kernel.run_all(
+            SLOW_IMPORT,
+            LOAD,
+            f"%env HOSTED_VLLM_API_BASE={server.base_url}\n%env HOSTED_VLLM_API_KEY=key-of-the-other",
+            "from toolloop_jupyter.teaching import ScriptedModel, error\nm = ScriptedModel(error('out of order'))",
+        )
+        run = kernel.submit("%%toolloop -m m --fallback hosted_vllm/m\nHi")
+        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
+        kernel.wait(run)
+    assert "loading litellm" not in run.text
+    assert "Hello." in run.text
+    assert (run.status, run.stderr) == ("ok", "")
 
 
 def test_stopped_while_it_waits(kernel):
