@@ -105,27 +105,20 @@ def test_the_import_is_none_of_a_runs_time(kernel):
     assert (run.status, run.stderr, after.stderr) == ("ok", "", "")
 
 
-CALL = "{}(Harness.TOOL_LOOP, 'Hi', {})"
-SESSION = "{}_session(Harness.TOOL_LOOP, {})"
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        CALL.format("agent", "{}"),
-        CALL.format("await aagent", "{}"),
-        SESSION.format("agent", "{}") + ".run('Hi')",
-        "await " + SESSION.format("aagent", "{}") + ".arun('Hi')",
-    ],
-    ids=["agent", "aagent", "run", "arun"],
-)
+@pytest.mark.parametrize("way", ["agent", "run", "awaited"])
 def test_a_call_of_the_api_says_so_too(kernel, way):
-    """The API's calls, which show nothing by themselves, say that they wait for the import, and take it back."""
-    with ScriptedServer([answer("Hello.")]) as server:
-        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *")
-        model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
-        run = kernel.submit(f"result = {way.format(model)}\nprint(result.text)")
+    """The API's calls, which show nothing by themselves, say in one line that they wait for the import, and take it back."""
+    with ScriptedServer([answer("Hello.")] * 2) as server:
+        kernel.run_all(SLOW_IMPORT, "import asyncio\nfrom toolloop_jupyter import *")
+        model = f"Harness.TOOL_LOOP, model='openai/m', api_base={server.base_url!r}, api_key=key"
+        calls = {
+            "agent": f"results = [agent(prompt='Hi', harness={model})]",
+            "run": f"results = [agent_session({model}).run('Hi')]",
+            "awaited": f"results = await asyncio.gather(aagent(prompt='Hi', harness={model}), aagent_session({model}).arun('Hi'))",
+        }
+        run = kernel.submit(f"{calls[way]}\nprint(*{{result.text for result in results}})")
         kernel.wait_until(lambda: "loading litellm" in run.text, what="the line")
+        assert run.text.count("loading litellm") == 1
         kernel.wait(run)
     assert "loading litellm" not in run.text
     assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
