@@ -79,6 +79,29 @@ with ScriptedServer([answer("Hello.")]) as server:
     assert "never awaited" not in ran.stderr
 
 
+def test_an_import_for_a_fallback():
+    """A run that needs LiteLLM only for its fallback has its whole `timeout` beside the import."""
+    ran = run_script(
+        SLOW_IMPORT
+        + """
+import os
+from toolloop_jupyter import ToolLoopOptions
+from toolloop_jupyter.teaching import ScriptedModel, error
+
+async def main():
+    options = ToolLoopOptions(fallback=["hosted_vllm/m"])
+    ours = ScriptedModel(error("out of order"))
+    result = await aagent(Harness.TOOL_LOOP, "Hi", model=ours, options=options, timeout=2.5)
+    print(result.stop_reason, result.text)
+
+with ScriptedServer([answer("Hello.")]) as server:
+    os.environ |= dict(HOSTED_VLLM_API_BASE=server.base_url, HOSTED_VLLM_API_KEY="key-of-the-other")
+    asyncio.run(main())
+"""
+    )
+    assert ran.stdout == "done Hello.\n", ran.stderr
+
+
 def test_cancelled_before_anything_was_sent():
     """A run that is cancelled during the import has made no call, costs nothing, and its server has seen nothing."""
     ran = run_script(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
+
 import pytest
 
 from toolloop_jupyter.core.events.events import FileChange, ToolCall, ToolResult
+from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.live import presenter
+from toolloop_jupyter.notebook.live.outputs import LOADING
 from toolloop_jupyter.notebook.live.places import EMPTY, OutputColumn
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
 from toolloop_jupyter.notebook.transcript.blocks import head
@@ -101,3 +106,54 @@ def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
     assert not output.is_there
     output.put({"text/html": "<p>back</p>", "text/plain": "back"})
     assert cell.saved("text/plain").split() == [*map(str, range(100)), "back"]
+
+
+@pytest.mark.asyncio
+async def test_an_import_in_the_middle_of_a_run(cell):
+    """A page says at its head that the run waits for LiteLLM's import, also in the middle of the run, and takes it back."""
+    run = CellRun(cell, head("m", []))
+    run._head.begin(can_update=True, stop=run.stop)
+    run._head.update()
+    assert LOADING not in cell.saved()
+    assert run.hooks.before_import()
+    run._head.update()
+    assert LOADING in cell.saved()
+    run.hooks.say("the model answers")
+    run._head.update()
+    assert LOADING not in cell.saved()
+
+
+@pytest.mark.asyncio
+async def test_a_terminal_has_no_head_that_changes(cell):
+    """A page that cannot change what it has shown leaves it to the host to tell the person about the import."""
+    run = CellRun(cell, head("m", []))
+    run._head.begin(can_update=False, stop=run.stop)
+    assert not run.hooks.before_import()
+
+
+def test_many_runs_of_a_cell_wait_in_one_line(cell, monkeypatch):
+    """Runs that wait for the import at the same time are one line in their cell; it goes when the import has ended."""
+    monkeypatch.setattr(kernel.Cell, "here", classmethod(lambda cls: cell))
+    cell.execution = "one"
+    with presenter.say_importing(), presenter.say_importing():
+        assert cell.saved("text/plain").count(LOADING) == 1
+    assert LOADING not in cell.saved("text/plain")
+    with presenter.say_importing():
+        assert LOADING in cell.saved("text/plain")
+
+
+def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
+    """A run says that Ctrl-C does not reach it; a run within one of its tools does not say it again."""
+    monkeypatch.setattr(kernel.Cell, "here", classmethod(lambda cls: cell))
+    monkeypatch.setattr(kernel, "ignores_ctrl_c", lambda: True)
+    told = []
+    monkeypatch.setattr(cell, "display", lambda bundle: told.append(bundle["text/plain"]), raising=False)
+
+    def run():
+        presenter.warn_of_ignored_ctrl_c()
+        contextvars.copy_context().run(presenter.warn_of_ignored_ctrl_c)
+
+    for _ in range(2):
+        contextvars.copy_context().run(run)
+    assert len(told) == 2
+    assert "this process ignores Ctrl-C: %toolloop doctor" in told[0]

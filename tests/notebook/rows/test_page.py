@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 import time
 
 import pytest
@@ -13,7 +15,9 @@ from toolloop_jupyter import amap
 from toolloop_jupyter.core.events import Approval, ArgumentInvalid, Request
 from toolloop_jupyter.core.rows import RowsOptions, RowsProgress, RowsRun
 from toolloop_jupyter.core.session import build_config
+from toolloop_jupyter.notebook.live import LOADING
 from toolloop_jupyter.notebook.rows import RowsPage, RowsPageOptions, tell_size_of_rows
+from toolloop_jupyter.notebook.rows import page as page_module
 from toolloop_jupyter.notebook.rows.page import TICK, LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.transcript import head
 from toolloop_jupyter.teaching import ScriptedModel, call
@@ -181,3 +185,24 @@ async def test_a_question_names_its_row():
     approval.allow(by="code")
     await page.ask(approval, 17, 1000)
     assert cell.saved().splitlines()[1].startswith("waiting for you: row 17 of 1,000 · ")
+
+
+async def test_rows_that_wait_for_the_import(monkeypatch):
+    """Rows that wait for LiteLLM's import say so in the block, until the import has ended."""
+    ready, cell = threading.Event(), Cell()
+    monkeypatch.setattr(page_module, "is_ready", ready.is_set)
+    page = RowsPage(cell, head("m", []), RowsPageOptions())
+    assert page.before_import()
+    ticker = asyncio.ensure_future(page._tick())
+    try:
+        await asyncio.wait_for(until(lambda: LOADING in cell.saved()), 60)
+        ready.set()
+        await asyncio.wait_for(until(lambda: LOADING not in cell.saved()), 60)
+    finally:
+        ticker.cancel()
+
+
+async def until(condition):
+    """Wait until the page shows it."""
+    while not condition():  # noqa: ASYNC110 - the page is drawn by a timer
+        await asyncio.sleep(TICK / 10)

@@ -107,17 +107,40 @@ def test_the_import_is_none_of_a_runs_time(kernel):
     assert (run.status, run.stderr, after.stderr) == ("ok", "", "")
 
 
-@pytest.mark.parametrize("way", ["agent", "await aagent"])
+@pytest.mark.parametrize("way", ["agent", "run", "awaited"])
 def test_a_call_of_the_api_says_so_too(kernel, way):
-    """`agent()` and `aagent()`, which show nothing by themselves, say that they wait for the import, and take it back."""
-    with ScriptedServer([answer("Hello.")]) as server:
-        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *")
-        model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
-        run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
+    """The API's calls, which show nothing by themselves, say in one line that they wait for the import, and take it back."""
+    with ScriptedServer([answer("Hello.")] * 2) as server:
+        kernel.run_all(SLOW_IMPORT, "import asyncio\nfrom toolloop_jupyter import *")
+        model = f"Harness.TOOL_LOOP, model='openai/m', api_base={server.base_url!r}, api_key=key"
+        calls = {
+            "agent": f"results = [agent(prompt='Hi', harness={model})]",
+            "run": f"results = [agent_session({model}).run('Hi')]",
+            "awaited": f"results = await asyncio.gather(aagent(prompt='Hi', harness={model}), aagent_session({model}).arun('Hi'))",
+        }
+        run = kernel.submit(f"{calls[way]}\nprint(*{{result.text for result in results}})")
         kernel.wait_until(lambda: "loading litellm" in run.text, what="the line")
+        assert run.text.count("loading litellm") == 1
         kernel.wait(run)
     assert "loading litellm" not in run.text
     assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
+
+
+def test_a_fallback_says_so_too(kernel):
+    """A cell whose model is ours says at its head that its fallback waits for the import, and takes it back."""
+    with ScriptedServer([answer("Hello.")]) as server:
+        kernel.run_all(
+            SLOW_IMPORT,
+            LOAD,
+            f"%env HOSTED_VLLM_API_BASE={server.base_url}\n%env HOSTED_VLLM_API_KEY=key-of-the-other",
+            "from toolloop_jupyter.teaching import ScriptedModel, error\nm = ScriptedModel(error('out of order'))",
+        )
+        run = kernel.submit("%%toolloop -m m --fallback hosted_vllm/m\nHi")
+        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
+        kernel.wait(run)
+    assert "loading litellm" not in run.text
+    assert "Hello." in run.text
+    assert (run.status, run.stderr) == ("ok", "")
 
 
 def test_stopped_while_it_waits(kernel):

@@ -54,8 +54,8 @@ def in_terminal() -> bool:
 
 
 def ignores_ctrl_c() -> bool:
-    """Return True if Ctrl-C cannot end a run: the process runs in a terminal and ignores SIGINT. A process that was started
-    with `nohup` or `&` ignores SIGINT.
+    """Return True if Ctrl-C cannot end an awaited run: the process runs in a terminal and ignores SIGINT. A process that was
+    started with `nohup` or `&` ignores SIGINT. Ctrl-C still ends a sync call, which has a handler of its own (`Interrupts`).
     """
     return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 

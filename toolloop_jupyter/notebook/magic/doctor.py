@@ -117,7 +117,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
         if kernel.ignores_ctrl_c():
-            says = "this process was started to ignore Ctrl-C: it does not end a run"
+            says = "this process was started to ignore Ctrl-C: it does not end an awaited run"
             yield Finding("Ctrl-C", "bad", says, _HEED_CTRL_C)
         return
     clicks = "clicks while a cell waits"

@@ -1,0 +1,74 @@
+"""The time limit of a run, on a clock that the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+
+import pytest
+
+from toolloop_jupyter.core.execution import TimeLimit, time_limit, uncounted
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on only if the test says so."""
+    clock = types.SimpleNamespace(now=0.0)
+    monkeypatch.setattr(time_limit, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+async def test_only_waits_inside_uncounted_are_free(clock):
+    """The time inside `uncounted()` does not count, that before and after it does."""
+    reached = []
+    with (limit := TimeLimit(1000, lambda: reached.append(clock.now))):
+        clock.now += 600
+        with uncounted():
+            clock.now += 5000
+            limit._look()
+        clock.now += 399
+        limit._look()
+        assert reached == []
+        clock.now += 1
+        limit._look()
+    assert reached == [6000]
+
+
+async def test_waits_beside_one_another(clock):
+    """Two waits at once, one of them in another thread, stop the time once, until the last has ended."""
+    reached = []
+    with (limit := TimeLimit(1000, lambda: reached.append(clock.now))):
+        with uncounted():
+            thread = threading.Thread(target=limit.count_wait, args=(1,))
+            thread.start()
+            thread.join()
+            clock.now += 2000
+        clock.now += 2000
+        limit.count_wait(-1)
+        clock.now += 999
+        limit._look()
+        assert reached == []
+
+
+async def test_a_limit_within_a_limit(clock):
+    """A wait in an inner run is free for the outer run, too; after a run, nothing is left of its limit."""
+    reached = []
+    with (outer := TimeLimit(10, lambda: reached.append("outer"))):
+        with (inner := TimeLimit(10, lambda: reached.append("inner"))), uncounted():
+            clock.now += 100
+        inner._look()
+        outer._look()
+        assert reached == []
+        clock.now += 10
+        outer._look()
+    assert reached == ["outer"]
+    assert time_limit._limits.get() == ()
+
+
+async def test_it_ends_by_itself():
+    """On the real clock a limit is reached without anybody who looks; None is no limit."""
+    reached, never = asyncio.Event(), asyncio.Event()
+    with TimeLimit(None, never.set), TimeLimit(0.01, reached.set):
+        await asyncio.wait_for(reached.wait(), 60)
+    assert not never.is_set()
