@@ -40,9 +40,10 @@ FACTS = "print('RAN', ran, [(a.decision.allowed, a.decision.reason, a.decision.b
 FOCUS = """() => { const e = document.activeElement; const card = e.closest('.tlj-card');
   return [e.tagName, e.matches('button') ? e.innerText.trim() : e.labels?.[0]?.innerText.trim() ?? e.className,
     card?.innerText ?? '']; }"""
-WATCH = """() => { window.strays = []; document.addEventListener('focusin', () => {});
+WATCH = """() => { window.strays = [];
   const look = () => { if (document.activeElement === document.body) window.strays.push(document.querySelectorAll('.tlj-card').length);
-    window.watching = requestAnimationFrame(look); }; look(); }"""
+    window.watching = requestAnimationFrame(look); }; look();
+  return () => cancelAnimationFrame(window.watching); }"""
 
 
 def run_by_keys(desk, number):
@@ -78,7 +79,7 @@ def test_three_cards_and_four_steps_without_a_mouse(jupyter, desk):
     press, type_ = desk.page.keyboard.press, desk.page.keyboard.type
     run_by_keys(desk, 1)
     wait_for_focus(desk, "Approve", '"ink"')
-    desk.page.evaluate(WATCH)
+    desk.watch(WATCH)
     press("Enter")
     wait_for_focus(desk, "Approve", '"paper"')
     press("Tab")

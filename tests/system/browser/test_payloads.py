@@ -85,12 +85,10 @@ UNCOVERED = """text => {
 READ = "text => [...document.querySelectorAll('.jp-OutputArea-output')].map(e => e.textContent).join('\\n').replace(/\\s+/g, ' ')"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _as_people_have_it(jupyter):
     """Cells out of sight are not drawn: JupyterLab's default, without which a page of all payloads takes minutes."""
     jupyter.settings("@jupyterlab/notebook-extension:tracker", {"windowingMode": "contentVisibility"})
-    yield
-    jupyter.settings("@jupyterlab/notebook-extension:tracker", None)
 
 
 def check(desk, stage):

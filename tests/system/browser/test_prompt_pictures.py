@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from support.browsing import Desk
-
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 SET_UP = """%load_ext toolloop_jupyter
@@ -28,7 +26,7 @@ def saved(jupyter, shared):
     """The notebook, run and saved."""
     jupyter.notebook("values.ipynb", [SET_UP, ASK])
     jupyter.share_kernel("values.ipynb")
-    with Desk(jupyter, shared.page) as desk:
+    with shared.desk(jupyter) as desk:
         desk.open("values.ipynb")
         desk.run_all()
         desk.until(
@@ -65,4 +63,3 @@ def test_the_thumbnail_is_in_the_saved_notebook(jupyter, desk, saved, theme):
     assert desk.outside == []
     desk.cell(1).scroll_into_view_if_needed()
     desk.screenshot(f"prompt-values-{theme}")
-    jupyter.settings("@jupyterlab/apputils-extension:themes", None)

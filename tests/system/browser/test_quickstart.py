@@ -45,4 +45,3 @@ def test_quickstart_in_jupyterlab(jupyter, desk, repository):
     desk.screenshot("quickstart-runs")
     desk.save()
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
-    jupyter.close("quickstart.ipynb")

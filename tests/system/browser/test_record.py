@@ -6,7 +6,6 @@ import nbformat
 import pytest
 
 from support.asking_run import CELLS, decide
-from support.browsing import Desk
 from toolloop_jupyter.core.events.events import ToolCall
 from toolloop_jupyter.notebook.transcript.calls import call_block
 from toolloop_jupyter.notebook.transcript.steps import make_bundle
@@ -37,7 +36,7 @@ def record(jupyter, shared):
     name = "record.ipynb"
     jupyter.notebook(name, CELLS)
     jupyter.share_kernel(name)
-    with Desk(jupyter, shared.page) as desk:
+    with shared.desk(jupyter) as desk:
         desk.open(name)
         desk.run_all()
         desk.see(desk.button("Approve"), "the card")
@@ -96,7 +95,6 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
     assert desk.page.evaluate(NOT_ON_PAPER) == []
     assert desk.page.evaluate(BEYOND_PAPER) == []
     assert desk.page.pdf(format="A4").startswith(b"%PDF-")
-    desk.page.emulate_media(media="screen")
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -124,4 +122,3 @@ def test_pictures(jupyter, desk, record, theme):
         desk.page.goto(f"{jupyter.url}/files/{theme}.html")
         desk.screenshot(f"record-html-{theme}-{width}", desk.page.locator("body"))
         assert desk.page.evaluate(TOO_WIDE) == []
-    jupyter.settings("@jupyterlab/apputils-extension:themes", None)

@@ -31,7 +31,9 @@ print("RAN", sorted(ran), "ALLOWED", [100 + n for n, one in sorted(decided.items
 COUNT_CARDS = """() => { window.mostCards = 0;
   const look = () => { window.mostCards = Math.max(window.mostCards,
     [...document.querySelectorAll('.tlj-card')].filter(e => e.offsetWidth).length); };
-  new MutationObserver(look).observe(document.body, {childList: true, subtree: true}); }"""
+  const watching = new MutationObserver(look);
+  watching.observe(document.body, {childList: true, subtree: true});
+  return () => watching.disconnect(); }"""
 
 
 def row_that_asks(desk, before=""):
@@ -48,7 +50,7 @@ def test_twenty_rows_ask_one_after_the_other(jupyter, desk):
     jupyter.share_kernel("rows-ask.ipynb")
     desk.open("rows-ask.ipynb")
     desk.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
-    desk.page.evaluate(COUNT_CARDS)
+    desk.watch(COUNT_CARDS)
     desk.run_all()
     first = row_that_asks(desk)
     desk.screenshot("rows-card-light", desk.cell(1))
