@@ -33,7 +33,9 @@ def saved(jupyter, shared):
             "() => ['1 model call', 'with sales'].every(e => document.body.innerText.includes(e))",
             "the end of the run",
         )
-        assert desk.page.evaluate(PICTURES) == [True]
+        desk.come_to_rest()
+        desk.see_number(desk.page.locator(".tlj-bar:visible"), 0, "no toolbar")
+        assert desk.read_until(PICTURES, [True]) == [True]
         live = desk.page.evaluate(WORDS)
         desk.save()
         assert desk.errors == []
@@ -50,8 +52,8 @@ def test_the_thumbnail_is_in_the_saved_notebook(jupyter, desk, saved, theme):
     jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
     desk.open(name, kernel=False, anew=True)
     desk.choose_no_kernel()
-    assert desk.page.evaluate(PICTURES) == [True]
-    words = desk.page.evaluate(WORDS)
+    assert desk.read_until(PICTURES, [True]) == [True]
+    words = desk.read_until(WORDS, live)
     assert words == live
     for part in (
         "with sales: 32 characters",
