@@ -46,6 +46,7 @@ _DONE = "(widgets => widgets.every(c => c.model.type !== 'code' || c.model.execu
 _AT_REST = f"() => (kernel => !kernel || kernel.status === 'dead' || kernel.status === 'idle' && {_DONE}({_SHOWN} ?? []))({_CONTEXT}?.session?.kernel)"
 _IS_LAB = "() => !!window.jupyterapp?.commands.hasCommand('application:close-all')"
 _IS_AS_LOADED = f"() => ({_IS_LAB})() && document.body.dataset.jpThemeLight === 'true'"
+_STILL = "() => document.getAnimations().every(a => a.playState !== 'running' || a.effect.getComputedTiming().endTime === Infinity)"
 _END_WATCHES = "() => { for (const end of window.watches?.splice(0) ?? []) end(); }"
 _OPEN = "[...window.jupyterapp.shell.widgets('main')].filter(w => w.context)"
 _CLOSE_ALL = f"""() => {{
@@ -53,6 +54,10 @@ _CLOSE_ALL = f"""() => {{
     window.jupyterapp.shell.expandLeft();
 }}"""
 _OPEN_HERE = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }"
+
+
+def _button(label: str) -> str:
+    return f"button.tlj-btn:enabled:text-is({label!r})"
 
 
 @contextmanager
@@ -239,7 +244,9 @@ class Desk:
         return str(self.cell(number).inner_text())
 
     def set_theme(self, name: Literal["Light", "Dark"]) -> None:
-        """Change JupyterLab's theme; wait for its styles, and for the end of its splash: two at once are an error of JupyterLab's."""
+        """Change JupyterLab's theme; wait for its styles, until its colours have faded, and for the end of its splash: two at once
+        are an error of JupyterLab's.
+        """
         self.page.evaluate(
             "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})",
             f"JupyterLab {name}",
@@ -247,12 +254,13 @@ class Desk:
         is_light = "true" if name == "Light" else "false"
         self.until(f"() => document.body.dataset.jpThemeLight === '{is_light}'", "the theme")
         self.until("() => !document.querySelector('#jupyterlab-splash')", "the end of the splash")
+        self.until(_STILL, "the end of what fades or moves")
 
     # --- what a person clicks ------------------------------------------------------------------------------
 
     def button(self, label: str) -> Any:
         """Our enabled buttons with this label."""
-        return self.page.locator(f".jp-OutputArea button.tlj-btn:enabled:text-is({label!r})")
+        return self.page.locator(f".jp-OutputArea {_button(label)}")
 
     def click(self, label: str, timeout: float = PATIENCE) -> None:
         """Wait for a button in an output, and click it."""
@@ -270,22 +278,21 @@ class Desk:
         """Wait until so many elements fit the locator. Widgets come and go a moment after what they belong to."""
         self.until_noted(lambda: locator.count() == number, what)
 
-    def button_or(self, label: str, number: int, text: str) -> bool:
-        """Wait for the button, or for the text in that cell; tell whether it is the button."""
+    def button_or(self, label: str, number: int, text: str) -> Any:
+        """Wait for the button, or for the text, in that cell; the button's element, or None for the text."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            if self.button(label).count():
-                return True
+            if found := self.cell(number).locator(_button(label)).element_handles():
+                return found[0]
             if text in self.text_of(number):
-                return False
+                return None
             self.page.wait_for_timeout(50)
         raise AssertionError(f"neither {label!r} nor {text!r} came: {self.text_of(number)}")
 
-    def has_gone(self, label: str) -> None:
-        """Wait until no such button can be clicked."""
+    def has_gone(self, element: Any, what: str) -> None:
+        """Wait until this very element is not to be seen any more; another like it may have come."""
         self._waiting(
-            lambda: self.button(label).first.wait_for(state="hidden", timeout=PATIENCE * 1000),
-            f"no {label!r}",
+            lambda: element.wait_for_element_state("hidden", timeout=PATIENCE * 1000), f"the end of {what}"
         )
 
     # --- what is left of it --------------------------------------------------------------------------------
