@@ -97,19 +97,22 @@ class SharedPage:
         After a failure the page goes, and the shared kernel with what waits in it.
         """
         is_fine = False
-        with Desk(server, self.page) as desk:
-            try:
-                yield desk
-                if not has_failed():
-                    desk.come_to_rest()
-                    is_fine = True
-            finally:
-                if not is_fine:
-                    self.drop()
-                    server.end_shared_kernel()
-        server.end_own_kernels()
-        if server.forget_settings() and self._page is not None:
-            self._page.goto(NOWHERE)
+        try:
+            with Desk(server, self.page) as desk:
+                try:
+                    yield desk
+                    if not has_failed():
+                        desk.come_to_rest()
+                        is_fine = True
+                finally:
+                    if not is_fine:
+                        self.drop()
+        finally:
+            if not is_fine:
+                server.end_shared_kernel()
+            server.end_own_kernels()
+            if server.forget_settings() and self._page is not None:
+                self._page.goto(NOWHERE)
 
     def drop(self) -> None:
         """Close the page, whatever is on it."""

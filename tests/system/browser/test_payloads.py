@@ -101,7 +101,7 @@ def check(desk, stage):
     for batch in [*BATCHES, "card"]:
         # A cell that comes into sight is drawn a moment later.
         uncovered = f"text => ({UNCOVERED})(text) === ''"
-        desk.until(uncovered, f"{stage}: what stands behind {batch}", 30, argument=f"BORDER {batch} ")
+        desk.until(uncovered, f"{stage}: what stands behind {batch}", argument=f"BORDER {batch} ")
     return touched
 
 
