@@ -59,7 +59,10 @@ def waiting_at_the_card(server: JupyterServer, chromium: str, stem: str, width: 
     loaded = next(n for n, cell in enumerate(notebook.cells) if cell.source.startswith("%load_ext"))
     notebook.cells.insert(loaded + 1, nbformat.v4.new_code_cell(LITELLM_IS_THERE))
     server.write(f"{stem}.ipynb", notebook)
-    with browser_context(chromium, device_scale_factor=2) as context, Desk(server, context) as desk:
+    with (
+        browser_context(chromium, device_scale_factor=2) as context,
+        Desk(server, context.new_page()) as desk,
+    ):
         desk.page.set_viewport_size({"width": width, "height": 1500})
         desk.page.goto(f"{server.url}/doc/tree/{stem}.ipynb")
         desk.page.wait_for_selector(".jp-Notebook .jp-Cell")

@@ -26,6 +26,7 @@ App = Literal["lab", "notebook"]
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE = 180.0
 """Seconds that anything waited for may take to come; a machine with much else to do is in them. Only a failure takes so long."""
+NOWHERE = "about:blank"
 _ADDRESSES: dict[App, str] = {"lab": "lab/tree", "notebook": "notebooks"}
 
 # The front-ends' own messages, seen with a notebook that has nothing of ours (JupyterLab 4.6, Notebook 7.6).
@@ -39,15 +40,24 @@ _NOT_OURS = re.compile(
 _NO_OUTSIDE = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-proxy-server")
 
 _CONTEXT = "(w => w?.context?.sessionContext)(window.jupyterapp?.shell?.currentWidget)"
+_SHOWN = "(w => w?.content?.widgets)(window.jupyterapp?.shell?.currentWidget)"
 _IDLE = f"() => {_CONTEXT}?.session?.kernel?.status === 'idle' && {_CONTEXT}.session.kernel.connectionStatus === 'connected'"
+_DONE = "(widgets => widgets.every(c => c.model.type !== 'code' || c.model.executionState === 'idle' || !c.prompt?.includes?.('*')) && widgets.every(c => c.model.type !== 'code' || !(c.inputArea?.promptNode?.innerText ?? '').includes('*')))"
+_AT_REST = f"() => (kernel => !kernel || kernel.status === 'dead' || kernel.status === 'idle' && {_DONE}({_SHOWN} ?? []))({_CONTEXT}?.session?.kernel)"
 _IS_LAB = "() => !!window.jupyterapp?.commands.hasCommand('application:close-all')"
+_IS_AS_LOADED = f"() => ({_IS_LAB})() && document.body.dataset.jpThemeLight === 'true'"
+_STILL = "() => document.getAnimations().every(a => a.playState !== 'running' || a.effect.getComputedTiming().endTime === Infinity)"
+_END_WATCHES = "() => { for (const end of window.watches?.splice(0) ?? []) end(); }"
 _OPEN = "[...window.jupyterapp.shell.widgets('main')].filter(w => w.context)"
 _CLOSE_ALL = f"""() => {{
     for (const widget of {_OPEN}) {{ widget.context.model.dirty = false; widget.close(); }}
     window.jupyterapp.shell.expandLeft();
 }}"""
 _OPEN_HERE = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }"
-_SHOWN = "(w => w?.content?.widgets)(window.jupyterapp?.shell?.currentWidget)"
+
+
+def _button(label: str) -> str:
+    return f"button.tlj-btn:enabled:text-is({label!r})"
 
 
 @contextmanager
@@ -79,6 +89,30 @@ class SharedPage:
         if self._page is None:
             self._page = self._context.new_page()
         return self._page
+
+    @contextmanager
+    def desk(self, server: JupyterServer, has_failed: Callable[[], bool] = lambda: False) -> Iterator[Desk]:
+        """A Desk on this page. At its end nothing is left for the next one: no settings, no kernel but the shared one, and that idle.
+
+        After a failure the page goes, and the shared kernel with what waits in it.
+        """
+        is_fine = False
+        try:
+            with Desk(server, self.page) as desk:
+                try:
+                    yield desk
+                    if not has_failed():
+                        desk.come_to_rest()
+                        is_fine = True
+                finally:
+                    if not is_fine:
+                        self.drop()
+        finally:
+            if not is_fine:
+                server.end_shared_kernel()
+            server.end_own_kernels()
+            if server.forget_settings() and self._page is not None:
+                self._page.goto(NOWHERE)
 
     def drop(self) -> None:
         """Close the page, whatever is on it."""
@@ -118,12 +152,17 @@ class Desk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the page as the next test expects it: with its size, its sidebar, and nothing open."""
+        """Leave the page as the next test expects it: with its size, its sidebar, and nothing open; else not at all."""
+        if not self.page.is_closed():
+            self.page.evaluate(_END_WATCHES)
+            self.page.emulate_media(media="null")
+            self.page.set_viewport_size(self._size)
+            if self.page.evaluate(_IS_AS_LOADED):
+                self._close_notebooks()
+            else:
+                self.page.goto(NOWHERE)
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
-        if not self.page.is_closed():
-            self.page.set_viewport_size(self._size)
-            self._close_notebooks()
 
     # --- notebook -----------------------------------------------------------------------------------------
 
@@ -140,7 +179,7 @@ class Desk:
         else:
             query = "?reset" if app == "lab" else ""  # JupyterLab: not what the last page had open
             self.page.goto(f"{self.server.url}/{_ADDRESSES[app]}/{name}{query}")
-        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.see(self.page.locator(".jp-Notebook .jp-Cell"), f"the notebook {name}")
         if kernel:
             self.until(_IDLE, "an idle kernel")
 
@@ -190,8 +229,15 @@ class Desk:
 
     def wait_until_done(self, timeout: float = PATIENCE) -> None:
         """Wait until every cell has run (none has the [*])."""
-        condition = f"() => {_SHOWN}.every(c => c.model.type !== 'code' || c.model.executionState === 'idle' || !c.prompt?.includes?.('*')) && {_SHOWN}.every(c => c.model.type !== 'code' || !(c.inputArea?.promptNode?.innerText ?? '').includes('*'))"
-        self.until(condition, "all cells to have run", timeout)
+        self.until(f"() => {_DONE}({_SHOWN})", "all cells to have run", timeout)
+
+    def come_to_rest(self) -> None:
+        """Wait until the open notebook's kernel has nothing to do: what it tells the page then ends with this test."""
+        self.until(_AT_REST, "a kernel at rest")
+
+    def watch(self, begin: str) -> None:
+        """Call a JavaScript function that begins to watch something; what it returns is called at the end, and has to stop that."""
+        self.page.evaluate(f"() => {{ (window.watches ??= []).push(({begin})()); }}")
 
     def cell(self, number: int) -> Any:
         """The output area of a cell, counted from 0."""
@@ -201,7 +247,9 @@ class Desk:
         return str(self.cell(number).inner_text())
 
     def set_theme(self, name: Literal["Light", "Dark"]) -> None:
-        """Change JupyterLab's theme; wait for its styles, and for the end of its splash: two at once are an error of JupyterLab's."""
+        """Change JupyterLab's theme; wait for its styles, until its colours have faded, and for the end of its splash: two at once
+        are an error of JupyterLab's.
+        """
         self.page.evaluate(
             "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})",
             f"JupyterLab {name}",
@@ -209,12 +257,13 @@ class Desk:
         is_light = "true" if name == "Light" else "false"
         self.until(f"() => document.body.dataset.jpThemeLight === '{is_light}'", "the theme")
         self.until("() => !document.querySelector('#jupyterlab-splash')", "the end of the splash")
+        self.until(_STILL, "the end of what fades or moves")
 
     # --- what a person clicks ------------------------------------------------------------------------------
 
     def button(self, label: str) -> Any:
         """Our enabled buttons with this label."""
-        return self.page.locator(f".jp-OutputArea button.tlj-btn:enabled:text-is({label!r})")
+        return self.page.locator(f".jp-OutputArea {_button(label)}")
 
     def click(self, label: str, timeout: float = PATIENCE) -> None:
         """Wait for a button in an output, and click it."""
@@ -232,22 +281,21 @@ class Desk:
         """Wait until so many elements fit the locator. Widgets come and go a moment after what they belong to."""
         self.until_noted(lambda: locator.count() == number, what)
 
-    def button_or(self, label: str, number: int, text: str) -> bool:
-        """Wait for the button, or for the text in that cell; tell whether it is the button."""
+    def button_or(self, label: str, number: int, text: str) -> Any:
+        """Wait for the button, or for the text, in that cell; the button's element, or None for the text."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            if self.button(label).count():
-                return True
+            if found := self.cell(number).locator(_button(label)).element_handles():
+                return found[0]
             if text in self.text_of(number):
-                return False
+                return None
             self.page.wait_for_timeout(50)
         raise AssertionError(f"neither {label!r} nor {text!r} came: {self.text_of(number)}")
 
-    def has_gone(self, label: str) -> None:
-        """Wait until no such button can be clicked."""
+    def has_gone(self, element: Any, what: str) -> None:
+        """Wait until this very element is not to be seen any more; another like it may have come."""
         self._waiting(
-            lambda: self.button(label).first.wait_for(state="hidden", timeout=PATIENCE * 1000),
-            f"no {label!r}",
+            lambda: element.wait_for_element_state("hidden", timeout=PATIENCE * 1000), f"the end of {what}"
         )
 
     # --- what is left of it --------------------------------------------------------------------------------
@@ -307,8 +355,9 @@ class Desk:
             return wait()
         except TimedOut:
             self.screenshot("failed")
+            where = f"at {self.page.url} ({self.page.title()})"
             texts = self.page.locator(".jp-OutputArea-output").all_inner_texts()
             shown = "\n---\n".join(text[-600:] for text in texts[-8:])
             raise AssertionError(
-                f"waited for {what}; the last outputs are:\n{shown}\nerrors: {self.errors}"
+                f"waited for {what} {where}; the last outputs are:\n{shown}\nerrors: {self.errors}"
             ) from None

@@ -43,6 +43,7 @@ class JupyterServer:
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._shared = ""
+        self._has_settings = False
 
     def __enter__(self) -> JupyterServer:
         self.root.mkdir()
@@ -86,11 +87,18 @@ class JupyterServer:
     def settings(self, plugin: str, values: dict[str, Any] | None) -> None:
         """Set a person's settings of a front-end's plugin ("@jupyterlab/…:name"), or take them back with None."""
         package, _, name = plugin.partition(":")
+        self._has_settings = True
         file = self._settings / package / f"{name}.jupyterlab-settings"
         file.unlink(missing_ok=True)
         if values is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values), "utf-8")
+
+    def forget_settings(self) -> bool:
+        """Take back all settings, those too that a front-end has written; tell whether any came from `settings`."""
+        shutil.rmtree(self._settings, ignore_errors=True)
+        had, self._has_settings = self._has_settings, False
+        return had
 
     # --- kernels ------------------------------------------------------------------------------------------
 
@@ -115,6 +123,12 @@ class JupyterServer:
         """Shut the shared kernel down, with whatever a failed test left waiting in it; the next one to ask has a new one."""
         if self._shared in {kernel["id"] for kernel in self.api("GET", "kernels")}:
             self.api("DELETE", f"kernels/{self._shared}")
+
+    def end_own_kernels(self) -> None:
+        """Shut all kernels down but the shared one."""
+        for kernel in self.api("GET", "kernels"):
+            if kernel["id"] != self._shared:
+                self.api("DELETE", f"kernels/{kernel['id']}")
 
     def close(self, name: str) -> None:
         """Shut the notebook's own kernel down."""

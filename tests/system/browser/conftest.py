@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.browsing import Desk, SharedPage, browser_context
+from support.browsing import SharedPage, browser_context
 from support.jupyter import JupyterServer
 
 
@@ -45,8 +45,5 @@ def pytest_runtest_makereport(item):
 @pytest.fixture
 def desk(request, jupyter, shared):
     """The page to open a notebook in. A test that fails takes it along, and the shared kernel with its waiting cells."""
-    with Desk(jupyter, shared.page) as opened:
+    with shared.desk(jupyter, lambda: request.node.stash.get(FAILED, True)) as opened:
         yield opened
-        if request.node.stash.get(FAILED, True):
-            shared.drop()
-            jupyter.end_shared_kernel()

@@ -102,7 +102,7 @@ def test_axe_finds_nothing(jupyter, desk, axe, app):
 
 ROWS = """%load_ext toolloop_jupyter
 from toolloop_jupyter.teaching import ScriptedModel, error, pause
-texts = [{"text": "It broke." if n % 3 == 1 else "I like it."} for n in range(100)]
+texts = [{"text": "It broke." if n % 3 == 1 else "I like it."} for n in range(10_000)]
 slow = ScriptedModel([pause(0.2), lambda m: error("it cannot be read", 400) if "broke" in m[-1]["content"] else "praise"])
 """
 EACH = "%%toolloop --each texts --model slow --concurrency 2 --as labelled\n{{text}}"
@@ -131,9 +131,8 @@ def test_axe_finds_nothing_of_rows(jupyter, desk, axe):
 
 
 def dark(desk, on):
-    """Change JupyterLab's theme, and wait until its colours have faded."""
+    """Change JupyterLab's theme."""
     desk.set_theme("Dark" if on else "Light")
-    desk.page.wait_for_timeout(500)  # colours fade
 
 
 def test_the_card_by_keyboard(jupyter, desk):

@@ -180,4 +180,3 @@ def test_a_kernel_that_is_gone_leaves_words(jupyter, desk):
         "() => window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.status === 'idle'",
         "a new kernel",
     )
-    jupyter.close("gone.ipynb")

@@ -34,7 +34,7 @@ def test_the_picture_survives_in_an_untrusted_notebook(jupyter, desk, app):
         "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(0).trusted"
     )
     assert not trusted
-    desk.until("() => document.querySelectorAll('.jp-OutputArea-output img').length === 2", "two pictures")
-    assert desk.page.evaluate(_PICTURES) == [[True, 640, "timeline"]] * 2
+    pictures = [[True, 640, "timeline"]] * 2
+    assert desk.read_until(_PICTURES, pictures) == pictures
     assert "as text" in desk.text_of(0)
     assert desk.outside == []

@@ -55,8 +55,7 @@ def front_end(request, jupyter):
     """Each front-end, with the person's settings of it."""
     app, settings, over = FRONT_ENDS[request.param]
     jupyter.settings(SETTING, settings)
-    yield app, request.param, over
-    jupyter.settings(SETTING, None)
+    return app, request.param, over
 
 
 def card(desk):

@@ -40,9 +40,10 @@ FACTS = "print('RAN', ran, [(a.decision.allowed, a.decision.reason, a.decision.b
 FOCUS = """() => { const e = document.activeElement; const card = e.closest('.tlj-card');
   return [e.tagName, e.matches('button') ? e.innerText.trim() : e.labels?.[0]?.innerText.trim() ?? e.className,
     card?.innerText ?? '']; }"""
-WATCH = """() => { window.strays = []; document.addEventListener('focusin', () => {});
+WATCH = """() => { window.strays = [];
   const look = () => { if (document.activeElement === document.body) window.strays.push(document.querySelectorAll('.tlj-card').length);
-    window.watching = requestAnimationFrame(look); }; look(); }"""
+    window.watching = requestAnimationFrame(look); }; look();
+  return () => cancelAnimationFrame(window.watching); }"""
 
 
 def run_by_keys(desk, number):
@@ -60,7 +61,6 @@ def wait_for_focus(desk, label, within=""):
         f"([label, within]) => {{ const [, name, card] = ({FOCUS})(); return name === label && card.includes(within); }}",
         f"the focus on {label!r} {within!r}, which is on {desk.page.evaluate(FOCUS)}",
         argument=[label, within],
-        timeout=30,
     )
 
 
@@ -78,7 +78,7 @@ def test_three_cards_and_four_steps_without_a_mouse(jupyter, desk):
     press, type_ = desk.page.keyboard.press, desk.page.keyboard.type
     run_by_keys(desk, 1)
     wait_for_focus(desk, "Approve", '"ink"')
-    desk.page.evaluate(WATCH)
+    desk.watch(WATCH)
     press("Enter")
     wait_for_focus(desk, "Approve", '"paper"')
     press("Tab")
@@ -97,7 +97,7 @@ def test_three_cards_and_four_steps_without_a_mouse(jupyter, desk):
     type_("there is enough glue")
     press("Enter")
     desk.wait_for("done ·")
-    desk.until("() => !!document.activeElement.closest('.tlj-foot')", "the focus on the end of the run", 30)
+    desk.until("() => !!document.activeElement.closest('.tlj-foot')", "the focus on the end of the run")
     run_by_keys(desk, 2)
     for step in ("call the model", "run order", "call the model", "run order"):
         wait_for_focus(desk, "Next", step)
@@ -108,7 +108,6 @@ def test_three_cards_and_four_steps_without_a_mouse(jupyter, desk):
     desk.until(
         "() => document.activeElement.closest('.tlj-foot') === [...document.querySelectorAll('.tlj-foot')][1]",
         "the focus on the end of the steps",
-        30,
     )
     assert desk.page.evaluate("() => window.strays") == []
     run_by_keys(desk, 3)

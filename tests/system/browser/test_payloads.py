@@ -85,12 +85,10 @@ UNCOVERED = """text => {
 READ = "text => [...document.querySelectorAll('.jp-OutputArea-output')].map(e => e.textContent).join('\\n').replace(/\\s+/g, ' ')"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _as_people_have_it(jupyter):
     """Cells out of sight are not drawn: JupyterLab's default, without which a page of all payloads takes minutes."""
     jupyter.settings("@jupyterlab/notebook-extension:tracker", {"windowingMode": "contentVisibility"})
-    yield
-    jupyter.settings("@jupyterlab/notebook-extension:tracker", None)
 
 
 def check(desk, stage):
@@ -103,7 +101,7 @@ def check(desk, stage):
     for batch in [*BATCHES, "card"]:
         # A cell that comes into sight is drawn a moment later.
         uncovered = f"text => ({UNCOVERED})(text) === ''"
-        desk.until(uncovered, f"{stage}: what stands behind {batch}", 30, argument=f"BORDER {batch} ")
+        desk.until(uncovered, f"{stage}: what stands behind {batch}", argument=f"BORDER {batch} ")
     return touched
 
 
@@ -149,8 +147,9 @@ def test_nothing_of_the_corpus_acts(jupyter, desk):
     began = time.monotonic()
     desk.see(desk.button("Approve"), "the card", 600)
     print(f"\nran in {time.monotonic() - began:.0f} s")
-    desk.page.locator(".tlj-card button:has-text('Show all')").click()
-    desk.has_gone("Show all")
+    show_all = desk.page.locator(".tlj-card button:has-text('Show all')").element_handle()
+    show_all.click()
+    desk.has_gone(show_all, "“Show all”")
     desk.page.evaluate(TOUCH)
     assert desk.page.evaluate(FOREIGN) == []
     on_card = desk.page.locator(".tlj-card tr").count()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from support.browsing import Desk
-
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 SET_UP = """%load_ext toolloop_jupyter
@@ -28,14 +26,16 @@ def saved(jupyter, shared):
     """The notebook, run and saved."""
     jupyter.notebook("values.ipynb", [SET_UP, ASK])
     jupyter.share_kernel("values.ipynb")
-    with Desk(jupyter, shared.page) as desk:
+    with shared.desk(jupyter) as desk:
         desk.open("values.ipynb")
         desk.run_all()
         desk.until(
             "() => ['1 model call', 'with sales'].every(e => document.body.innerText.includes(e))",
             "the end of the run",
         )
-        assert desk.page.evaluate(PICTURES) == [True]
+        desk.come_to_rest()
+        desk.see_number(desk.page.locator(".tlj-bar:visible"), 0, "no toolbar")
+        assert desk.read_until(PICTURES, [True]) == [True]
         live = desk.page.evaluate(WORDS)
         desk.save()
         assert desk.errors == []
@@ -52,8 +52,8 @@ def test_the_thumbnail_is_in_the_saved_notebook(jupyter, desk, saved, theme):
     jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
     desk.open(name, kernel=False, anew=True)
     desk.choose_no_kernel()
-    assert desk.page.evaluate(PICTURES) == [True]
-    words = desk.page.evaluate(WORDS)
+    assert desk.read_until(PICTURES, [True]) == [True]
+    words = desk.read_until(WORDS, live)
     assert words == live
     for part in (
         "with sales: 32 characters",
@@ -65,4 +65,3 @@ def test_the_thumbnail_is_in_the_saved_notebook(jupyter, desk, saved, theme):
     assert desk.outside == []
     desk.cell(1).scroll_into_view_if_needed()
     desk.screenshot(f"prompt-values-{theme}")
-    jupyter.settings("@jupyterlab/apputils-extension:themes", None)

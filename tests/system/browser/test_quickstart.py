@@ -28,10 +28,10 @@ def test_quickstart_in_jupyterlab(jupyter, desk, repository):
         desk.see(desk.cell(number).locator(".tlj-card"), "the card")
         desk.button("Approve").scroll_into_view_if_needed()
         desk.screenshot("quickstart-card")
-        while desk.button_or("Approve", number, "done · "):
-            desk.click("Approve")
-            desk.has_gone("Approve")
-    desk.wait_until_done(180)
+        while approve := desk.button_or("Approve", number, "done · "):
+            approve.click()
+            desk.has_gone(approve, "the Approve that was clicked")
+    desk.wait_until_done()
     for number in runs:
         text = desk.text_of(number)
         assert re.search(r"^done · ", text, re.MULTILINE), text
@@ -45,4 +45,3 @@ def test_quickstart_in_jupyterlab(jupyter, desk, repository):
     desk.screenshot("quickstart-runs")
     desk.save()
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
-    jupyter.close("quickstart.ipynb")

@@ -6,7 +6,6 @@ import nbformat
 import pytest
 
 from support.asking_run import CELLS, decide
-from support.browsing import Desk
 from toolloop_jupyter.core.events.events import ToolCall
 from toolloop_jupyter.notebook.transcript.calls import call_block
 from toolloop_jupyter.notebook.transcript.steps import make_bundle
@@ -37,13 +36,15 @@ def record(jupyter, shared):
     name = "record.ipynb"
     jupyter.notebook(name, CELLS)
     jupyter.share_kernel(name)
-    with Desk(jupyter, shared.page) as desk:
+    with shared.desk(jupyter) as desk:
         desk.open(name)
         desk.run_all()
         desk.see(desk.button("Approve"), "the card")
         desk.cell(1).scroll_into_view_if_needed()
         desk.screenshot("record-card")
         decide(desk)
+        desk.come_to_rest()
+        desk.see_number(desk.page.locator(".tlj-card:visible, .tlj-bar:visible"), 0, "no card, no toolbar")
         desk.save()
         live = desk.page.evaluate(WORDS)
         assert desk.errors == []
@@ -54,11 +55,12 @@ def record(jupyter, shared):
     return "alone.ipynb", live
 
 
-def opened(desk, name, app):
-    """The words of the notebook in a front-end that has no kernel for it."""
+def opened(desk, record, app):
+    """The words of the notebook in a front-end that has no kernel for it, once they are those that were live."""
+    name, live = record
     desk.open(name, app, kernel=False, anew=True)
     desk.choose_no_kernel()
-    return desk.page.evaluate(WORDS)
+    return desk.read_until(WORDS, live)
 
 
 def test_the_same_words_everywhere(jupyter, desk, record):
@@ -68,8 +70,8 @@ def test_the_same_words_everywhere(jupyter, desk, record):
     name, live = record
     assert "See" not in live  # the prompt stands in the cell, not in the outputs
     assert {"edits", "A-17", "ink", "LookupError:", "paper", "enough", "Traceback", "41.5"} <= set(live)
-    assert opened(desk, name, "lab") == live
-    assert opened(desk, name, "notebook") == live
+    assert opened(desk, record, "lab") == live
+    assert opened(desk, record, "notebook") == live
     page, _ = HTMLExporter().from_filename(str(jupyter.root / name))
     (jupyter.root / "record.html").write_text(page, "utf-8")
     desk.page.goto(f"{jupyter.url}/files/record.html")
@@ -93,10 +95,9 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
     assert desk.page.evaluate(NOT_ON_PAPER) != []  # on the screen, calls are folded
     desk.page.emulate_media(media="print")
     desk.page.set_viewport_size({"width": 720, "height": 1000})  # A4's, about
-    assert desk.page.evaluate(NOT_ON_PAPER) == []
-    assert desk.page.evaluate(BEYOND_PAPER) == []
+    assert desk.read_until(NOT_ON_PAPER, []) == []
+    assert desk.read_until(BEYOND_PAPER, []) == []
     assert desk.page.pdf(format="A4").startswith(b"%PDF-")
-    desk.page.emulate_media(media="screen")
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -104,13 +105,13 @@ def test_pictures(jupyter, desk, record, theme):
     """Light and dark, wide and narrow: pictures for a person; nothing is wider than its cell."""
     from nbconvert import HTMLExporter
 
-    name, _ = record
+    name, live = record
     page, _ = HTMLExporter(theme=theme).from_filename(str(jupyter.root / name))
     (jupyter.root / f"{theme}.html").write_text(page, "utf-8")
     jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
     for app, width in (("lab", 1200), ("notebook", 1200), ("notebook", 400)):
         desk.page.set_viewport_size({"width": width, "height": 1500})
-        opened(desk, name, app)
+        assert opened(desk, record, app) == live
         desk.cell(1).scroll_into_view_if_needed()
         desk.screenshot(f"record-{app}-{theme}-{width}-open")
         desk.page.evaluate(
@@ -118,10 +119,9 @@ def test_pictures(jupyter, desk, record, theme):
         )
         desk.cell(1).scroll_into_view_if_needed()
         desk.screenshot(f"record-{app}-{theme}-{width}")
-        assert desk.page.evaluate(TOO_WIDE) == []
+        assert desk.read_until(TOO_WIDE, []) == []
     for width in (1200, 400):
         desk.page.set_viewport_size({"width": width, "height": 1500})
         desk.page.goto(f"{jupyter.url}/files/{theme}.html")
         desk.screenshot(f"record-html-{theme}-{width}", desk.page.locator("body"))
-        assert desk.page.evaluate(TOO_WIDE) == []
-    jupyter.settings("@jupyterlab/apputils-extension:themes", None)
+        assert desk.read_until(TOO_WIDE, []) == []

@@ -31,7 +31,9 @@ print("RAN", sorted(ran), "ALLOWED", [100 + n for n, one in sorted(decided.items
 COUNT_CARDS = """() => { window.mostCards = 0;
   const look = () => { window.mostCards = Math.max(window.mostCards,
     [...document.querySelectorAll('.tlj-card')].filter(e => e.offsetWidth).length); };
-  new MutationObserver(look).observe(document.body, {childList: true, subtree: true}); }"""
+  const watching = new MutationObserver(look);
+  watching.observe(document.body, {childList: true, subtree: true});
+  return () => watching.disconnect(); }"""
 
 
 def row_that_asks(desk, before=""):
@@ -48,7 +50,7 @@ def test_twenty_rows_ask_one_after_the_other(jupyter, desk):
     jupyter.share_kernel("rows-ask.ipynb")
     desk.open("rows-ask.ipynb")
     desk.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
-    desk.page.evaluate(COUNT_CARDS)
+    desk.watch(COUNT_CARDS)
     desk.run_all()
     first = row_that_asks(desk)
     desk.screenshot("rows-card-light", desk.cell(1))
@@ -81,7 +83,7 @@ def test_twenty_rows_ask_one_after_the_other(jupyter, desk):
 
 RUNNING = """%load_ext toolloop_jupyter
 from toolloop_jupyter.teaching import ScriptedModel, error, pause
-texts = [{"product": f"lamp {n}", "text": "It broke." if n % 7 == 3 else "I like its light, and would buy it again."} for n in range(1000)]
+texts = [{"product": f"lamp {n}", "text": "It broke." if n % 7 == 3 else "I like its light, and would buy it again."} for n in range(10_000)]
 def say(messages):
     asked = messages[-1]["content"]
     return error("the request is too long", 400) if "broke" in asked else f"praise: {asked[:40]}"
@@ -103,7 +105,7 @@ def test_stop_keeps_what_has_ended(jupyter, desk):
     )
     shown = desk.page.locator(".tlj-bar .tlj-rows")
     desk.until("() => document.querySelectorAll('.tlj-bar .tlj-rows tr').length === 3", "the last three rows")
-    assert "of 1,000 rows" in shown.inner_text()
+    assert "of 10,000 rows" in shown.inner_text()
     desk.screenshot("rows-running-light", desk.cell(1))
     desk.set_theme("Dark")
     desk.screenshot("rows-running-dark", desk.cell(1))
@@ -111,8 +113,8 @@ def test_stop_keeps_what_has_ended(jupyter, desk):
     desk.click("Stop")
     desk.wait_for("ENDED")
     ended, failed = map(int, desk.text_of(2).split()[1:])
-    assert 0 < failed < ended < 1000
-    assert f"the run was stopped · {ended} of 1,000 rows · {failed} failed" in desk.text_of(1)
+    assert 0 < failed < ended < 10_000
+    assert f"the run was stopped · {ended} of 10,000 rows · {failed} failed" in desk.text_of(1)
     desk.screenshot("rows-stopped-light", desk.cell(1))
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
 

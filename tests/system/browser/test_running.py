@@ -45,7 +45,7 @@ def test_a_running_call_stays_as_it_was_left(jupyter, desk):
     jupyter.share_kernel("running.ipynb")
     desk.open("running.ipynb")
     desk.run_all()
-    desk.wait_for("fetched page", 120)
+    desk.wait_for("fetched page")
     assert desk.page.evaluate(STYLED) == "flex", "the style sheet is there from the first output on"
     row = desk.page.locator(".jp-OutputArea-output summary:has-text('fetch_pages')")
     row.click()

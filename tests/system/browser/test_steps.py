@@ -35,7 +35,7 @@ def test_step_mode_shows_what_is_sent(jupyter, desk, serve):
     jupyter.share_kernel("steps.ipynb")
     desk.open("steps.ipynb")
     desk.run_all()
-    desk.see(desk.button("Next"), "the first hold", 120)
+    desk.see(desk.button("Next"), "the first hold")
     assert server.requests == [], "nothing goes out before Next"
     first = shown(desk)
     desk.screenshot("steps-first")
@@ -91,12 +91,14 @@ def test_on_a_projector_next_is_in_sight_and_a_key_presses_it(jupyter, desk):
         desk.run_all()
         for number, key in enumerate(["Space", "Enter", "Space", "Enter", "Space"], 1):
             held = "() => document.querySelectorAll('.tlj-step').length"
-            desk.until(f"n => ({IN_SIGHT})() && ({held})() >= n", f"Next in sight, step {number}", 60, number)
+            desk.until(
+                f"n => ({IN_SIGHT})() && ({held})() >= n", f"Next in sight, step {number}", argument=number
+            )
             desk.see_number(desk.button("Stop"), 1, "one Stop")
             steps = desk.page.evaluate(held)
             desk.screenshot(f"projector-{number}")
             desk.page.keyboard.press(key)
-            desk.until(f"n => ({held})() > n", f"a step after {key}", 60, steps)
+            desk.until(f"n => ({held})() > n", f"a step after {key}", argument=steps)
         desk.wait_for("END")
     finally:
         desk.page.set_viewport_size(size)
