@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from support.mcp_server import command, environment, is_alive, list_processes, make_server
@@ -21,7 +21,8 @@ from toolloop_jupyter.mcp.link import THREAD
 
 def count_all():
     """(threads, processes, file descriptors) of this process."""
-    return len(threading.enumerate()), len(list_processes()), len([*Path("/proc/self/fd").iterdir()])
+    files = getattr(psutil.Process(), "num_fds", lambda: 0)()  # Windows has none
+    return len(threading.enumerate()), len(list_processes()), files
 
 
 def threads():
@@ -114,15 +115,19 @@ def test_the_end_of_the_interpreter_ends_it():
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("hang", "did not answer the handshake within 2 s; its last lines on stderr: starting up …"),
-        ("garbage", "did not answer the handshake within 2 s; 50 lines on its stdout were no MCP messages"),
+        ("hang", "did not answer the handshake within {} s; its last lines on stderr: starting up …"),
+        ("garbage", "did not answer the handshake within {} s; 50 lines on its stdout were no MCP messages"),
         ("gone", "cannot be connected to: .*; its last lines on stderr: no database at localhost"),
     ],
 )
 def test_a_failed_handshake_is_one_line(connect, kind, says):
     """A server that hangs, writes something else or ends: one line with its last lines on stderr, and nothing of it is left."""
-    with pytest.raises(ConnectionFailed, match=says) as failed:
-        connect(command(kind), env=environment(), handshake=2)
+    for seconds in (2, 10, 60):  # a busy machine may need longer to start the server
+        with pytest.raises(ConnectionFailed) as failed:
+            connect(command(kind), env=environment(), handshake=seconds)
+        if re.search(says.format(seconds), str(failed.value)):
+            break
+    failed.match(says.format(seconds))
     assert "\n" not in str(failed.value)
     assert failed.value._render_traceback_() == [f"toolloop: {failed.value}"]
     assert list_processes() == []

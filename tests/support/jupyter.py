@@ -6,10 +6,10 @@ is the Python that runs the tests, and it asks nobody for news.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+
+from .servers import find_port
 
 _OVERRIDES = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -150,9 +152,26 @@ class JupyterServer:
         file.write_text(json.dumps(content), "utf-8")
 
     def _start(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        for _ in range(3):  # another process may take the port before the server does
+            port = find_port()
+            with self.log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command(port),
+                    cwd=self.root,
+                    env=self._environment(),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            self.url = f"http://127.0.0.1:{port}"
+            if self._answers(180):
+                return
+        raise self._failure()
+
+    def _failure(self) -> TimeoutError:
+        said = self.log.read_text("utf-8")
+        return TimeoutError(f"the Jupyter server does not answer; it said:\n{said[-3000:]}")
+
+    def _command(self, port: int) -> list[str]:
         options = {
             "ServerApp.ip": "127.0.0.1",
             "ServerApp.port": port,
@@ -167,18 +186,12 @@ class JupyterServer:
             "LabApp.news_url": "None",
             "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         }
-        command = [
+        return [
             sys.executable,
             "-m",
             "jupyterlab",
             *(f"--{key}={value}" for key, value in options.items()),
         ]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command, cwd=self.root, env=self._environment(), stdout=log, stderr=subprocess.STDOUT
-            )
-        self.url = f"http://127.0.0.1:{port}"
-        self._wait_until_it_answers(180)
 
     def _environment(self) -> dict[str, str]:
         ours = {
@@ -198,21 +211,20 @@ class JupyterServer:
         # Our kernel spec, in the data folder, before one of the environment.
         return {**kept, **made, "JUPYTER_PREFER_ENV_PATH": "0", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
-    def _wait_until_it_answers(self, seconds: float) -> None:
+    def _answers(self, seconds: float) -> bool:
+        """Wait until the server answers; False once its process has ended. Raises TimeoutError after so many seconds."""
+        assert self._process is not None
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
+        while self._process.poll() is None:
             try:
                 self.api("GET", "status")
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.2)
+            except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
+                time.sleep(0.2)  # or another program is at this port, and what it says is no JSON
             else:
-                return
-        raise TimeoutError(
-            f"the Jupyter server does not answer; it said:\n{self.log.read_text('utf-8')[-3000:]}"
-        )
+                return self._process.poll() is None
+            if time.monotonic() > end:
+                raise self._failure()
+        return False
 
     def _stop_kernels(self) -> None:
         try:

@@ -1,15 +1,16 @@
 """MCP servers for the tests: one that works, to be used in memory or run as a process, and processes that misbehave.
 
-`python mcp_server.py KIND` runs one over stdio; `python mcp_server.py http PORT` runs the one that works over HTTP.
+`python mcp_server.py KIND` runs one over stdio; `python mcp_server.py http` runs the one that works over HTTP.
 """
 
 import asyncio
 import contextlib
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -197,7 +198,7 @@ def _slim():
 
 
 def _http():
-    make_server().run("streamable-http", port=int(sys.argv[2]))
+    make_server().run("streamable-http", port=0)
 
 
 KINDS = {
@@ -223,29 +224,28 @@ def environment():
 
 @contextlib.contextmanager
 def serve_http():
-    """Run the server that works in a process of its own, and give its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """Run the server that works in a process of its own, and give its address, at a port that the system gives it."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    away = subprocess.DEVNULL
-    running = subprocess.Popen(
-        [*command("http"), str(port)],
-        env=environ,
-        stdout=away,
-        stderr=away,
-        start_new_session=True,  # ■ goes to the kernel's whole group
-    )
-    try:
-        for _ in range(600):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert running.poll() is None
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        running.kill()  # a connection that is open still would hold it
-        running.wait(10)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            running = subprocess.Popen(
+                command("http"),
+                env=environ,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,  # ■ goes to the kernel's whole group
+            )
+        try:
+            for _ in range(1200):
+                if found := re.search(r"running on (http://[\d.:]+)", log.read_text("utf-8")):
+                    break
+                assert running.poll() is None, log.read_text("utf-8")
+                time.sleep(0.05)
+            yield f"{found[1]}/mcp"
+        finally:
+            running.kill()  # a connection that is open still would hold it
+            running.wait(10)
 
 
 def list_processes():

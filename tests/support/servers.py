@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import json
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,6 +105,14 @@ def failure(status: int, message: str = "scripted failure", **more: Any) -> Entr
 
 
 _PORTS = iter(secrets.SystemRandom().sample(range(10_000, 32_000), 22_000))
+
+
+def find_port() -> int:
+    """A port of 127.0.0.1 for another process to listen on, of those that the system gives to nobody (see `_listen`)."""
+    for port in itertools.islice(_PORTS, 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise RuntimeError("no port from 10,000 to 32,000 could be had")
 
 
 async def _listen(connected: Callable[..., Any]) -> asyncio.Server:

@@ -103,7 +103,7 @@ def _python_of(stack: Stack) -> str:
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     around = f"{base} {stack.pins} {_digest([ROOT / 'pyproject.toml'])}"
     wanted, stamp = f"{around} {_fingerprint(Path(source))}", folder / "stamp"
-    with _alone(folder):
+    with hold_lock(folder):
         made = stamp.read_text("utf-8") if stamp.exists() else ""
         if made == wanted:
             return str(python)
@@ -117,8 +117,8 @@ def _python_of(stack: Stack) -> str:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time build this stack: tests run in two (pytest-xdist)."""
+def hold_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time build the environment in this folder: tests run in several (pytest-xdist)."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         if fcntl is not None:

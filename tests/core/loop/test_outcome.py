@@ -181,20 +181,23 @@ async def test_a_tools_own_timeout_error_is_not_ours():
 
 async def test_calls_one_after_the_other_share_a_thread(monkeypatch):
     """A call's thread waits for the next call, takes it, and is gone when none comes."""
-    monkeypatch.setattr(workers, "IDLE", 0.5)
+    monkeypatch.setattr(workers, "IDLE", 600)
 
     def quick():
         """Be quick."""
         return f"{threading.current_thread().name} {threading.get_ident()}"
 
-    model = ScriptedModel(call("quick"), call("quick"), "Answer.")
+    model = ScriptedModel(call("quick"), call("quick"), "Answer.", call("quick"), "Answer.")
     result = await aagent(Harness.TOOL_LOOP, "Go.", model=model, tools=[quick])
     first, second = (one.output for one in result.tool_results)
     assert first == second
     assert first.startswith("toolloop-tool")
     ours = [thread for thread in threading.enumerate() if str(thread.ident) == first.split()[1]]
     assert [thread.name for thread in ours] == ["toolloop-idle"]
-    ours[0].join(5)
+    monkeypatch.setattr(workers, "IDLE", 0.1)
+    again = await aagent(Harness.TOOL_LOOP, "Go.", model=model, tools=[quick])
+    assert [one.output for one in again.tool_results] == [first]
+    ours[0].join(60)
     assert not ours[0].is_alive()
 
 

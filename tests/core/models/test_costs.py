@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
 import toolloop_jupyter as tl
 from support.clock import skip_time
-from support.servers import answer, calls, failure
+from support.servers import answer, calls, failure, find_port
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -105,9 +104,7 @@ async def test_a_broken_try_before_the_answer(call):
 @pytest.mark.parametrize("status", [400, 401, 404, 503, None])
 async def test_what_was_refused_costs_nothing(call, status):
     """A request that the server refused, or never got, is no model call."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    more = call(failure(status, "no")) if status else call(base=nobody)
+    more = call(failure(status, "no")) if status else call(base=f"http://127.0.0.1:{find_port()}")
     result = await aagent(LOOP, "Go", **more)
     assert (result.stop_reason, result.cost, result.usage) == ("runtime_error", 0.0, tl.Usage())
 

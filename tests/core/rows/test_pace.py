@@ -322,23 +322,33 @@ async def test_progress_is_told():
 async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
     """Unless it says that it may run for several; an async one, too."""
     now, most = 0, 0
+    lock = threading.Lock()
 
     def count(step: int) -> None:
         nonlocal now, most
-        now += step
-        most = max(most, now)
+        with lock:
+            now += step
+            most = max(most, now)
+
+    def is_worked_off(since: float) -> bool:
+        """After a moment; where several may run, once two have."""
+        return most > 1 if parallel else time.monotonic() > since + 0.02
 
     def work() -> str:
         """Work."""
         count(1)
-        time.sleep(0.02)
+        since = time.monotonic()
+        while not is_worked_off(since):
+            time.sleep(0.005)
         count(-1)
         return "x"
 
     async def awork() -> str:
         """Work."""
         count(1)
-        await asyncio.sleep(0.02)
+        since = time.monotonic()
+        while not is_worked_off(since):  # noqa: ASYNC110 - as the other one does
+            await asyncio.sleep(0.005)
         count(-1)
         return "x"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -386,7 +384,7 @@ def test_a_process_that_is_killed_twice(tmp_path):
     for after in (8, 20):
         running = start(asked, store)
         wait_for_lines(store, after + 1, running)
-        os.kill(running.pid, signal.SIGKILL)
+        running.kill()
         running.communicate()
         counts = Counter(asked.read_text().splitlines())
         lines = [line for line in store.read_bytes().splitlines(keepends=True)[1:] if line.endswith(b"\n")]

@@ -6,7 +6,6 @@ The pools are real: processes of this machine, loky, and a Dask cluster of two p
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from pydantic import BaseModel
 import toolloop_jupyter as tl
 from support import pace as machine
 from support.servers import answer, failure
+from support.signals import KILL
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop.spending import Spending
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
@@ -129,7 +129,7 @@ async def test_a_worker_that_dies(executor, tmp_path):
         with (marks / word).open("a") as file:
             file.write("x")
         if word == "word9" and len((marks / word).read_text()) == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), KILL)
         return word.upper()
 
     def ask_once(messages):
@@ -157,7 +157,7 @@ async def test_a_dask_worker_that_dies(dask):
         return label(messages)
 
     pid = next(iter(dask.run(os.getpid).values()))
-    killer = threading.Timer(1.0, os.kill, [pid, signal.SIGKILL])
+    killer = threading.Timer(1.0, os.kill, [pid, KILL])
     killer.start()
     rows = await amap(
         "{{text}}",
@@ -180,7 +180,7 @@ async def test_a_row_that_kills_its_worker(tmp_path):
         """Look."""
         if word == "w1":
             time.sleep(0.2)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), KILL)
         return word
 
     def ask_die(messages):
@@ -199,26 +199,31 @@ async def test_a_row_that_kills_its_worker(tmp_path):
     assert "its worker was lost 3 times" in rows[1].error
 
 
-async def test_rows_are_told_as_they_end(pool, monkeypatch):
-    """A row of a chunk comes back before the chunk has ended."""
+async def test_rows_are_told_as_they_end(pool, monkeypatch, tmp_path):
+    """A row of a chunk comes back before the chunk has ended: each waits until the one before it is here."""
     monkeypatch.setattr(workers, "CHUNK", 4)
     seen: list[tuple[int, int]] = []
-    at: list[float] = []
 
     class Watcher(tl.core.rows.RowsWatcher):
         def row_ended(self, row):
             seen.append((row.number, run.progress.running))
-            at.append(time.monotonic())
+            (tmp_path / str(row.number)).touch()
+
+    @tl.tool(parallel=True)
+    def wait_for(number: int) -> str:
+        """Wait until the row of this number has come back."""
+        while number >= 0 and not (tmp_path / str(number)).exists():
+            time.sleep(0.01)
+        return "It has."
 
     def model(row):
-        return ScriptedModel("x", pace=0.3 * row["n"])
+        return ScriptedModel(call("wait_for", number=row["n"] - 1), "x")
 
-    config = build_config(model=ModelOfRow(model))
+    config = build_config(model=ModelOfRow(model), tools=[wait_for])
     options = RowsOptions(executor=pool, concurrency=1)
     run = RowsRun(config, "{{n}}", [{"n": n} for n in range(4)], options, watcher=Watcher())
     await run.collect()
     assert seen == [(0, 3), (1, 2), (2, 1), (3, 0)]
-    assert at[3] - at[0] > 0.6  # the last alone takes longer
 
 
 async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch):

@@ -14,7 +14,9 @@ import time
 import pytest
 
 import toolloop_jupyter as tl
+from support.pace import Pace
 from support.servers import answer, calls
+from support.signals import interrupt_this_process, wait_until_main_waits
 from toolloop_jupyter import Harness, agent, agent_session
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.kernel import sync
@@ -164,11 +166,13 @@ def test_two_turns_of_a_session(call):
 def test_an_interrupt(call):
     """Ctrl-C while the main thread waits for an event cancels the turn: its tool cleans up, the history stays valid."""
     log, found = [], signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun, is_read, pressed = threading.Event(), threading.Event(), []
 
     async def slow() -> str:
         """Take long."""
+        begun.set()
         try:
-            await asyncio.sleep(20)
+            await asyncio.sleep(200)
         finally:
             log.append("cleaned up")
         return "ok"
@@ -176,12 +180,22 @@ def test_an_interrupt(call):
     with agent_session(LOOP, tools=[slow], **call(calls(("slow", {})), answer("again"))) as session:
         stream = session.stream("Go")
         next(stream)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt, match="the run was stopped"):
-            next(stream)
+
+        def press():
+            begun.wait()
+            is_read.wait()
+            wait_until_main_waits()
+            pressed.append(time.monotonic())
+            interrupt_this_process()
+
+        threading.Thread(target=press, daemon=True).start()
+        with Pace() as pace:
+            is_read.set()
+            with pytest.raises(KeyboardInterrupt, match="the run was stopped"):
+                next(stream)
+            took = time.monotonic() - pressed[0]
         signal.signal(signal.SIGINT, found)
-        assert time.monotonic() - began < 3
+        assert took < 3 * pace.slowdown
         assert log == ["cleaned up"]
         assert [m["role"] for m in session.history()] == ["user", "assistant", "tool"]
         assert session.run("Go on").text == "again"

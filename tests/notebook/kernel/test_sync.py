@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import signal
 import sys
 import threading
@@ -12,6 +11,7 @@ import time
 
 import pytest
 
+from support.signals import interrupt_this_process
 from toolloop_jupyter.core.events import HarnessError, Mistake
 from toolloop_jupyter.notebook.kernel import interrupts
 from toolloop_jupyter.notebook.kernel import sync as bridge
@@ -49,7 +49,7 @@ def press_stop(*pauses):
         begun.wait()
         for pause in pauses:
             time.sleep(pause)
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt_this_process()
         pressed.set()
 
     threading.Thread(target=press, daemon=True).start()

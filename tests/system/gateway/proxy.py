@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 from support import stacks
 from support.optional import optional
+from support.servers import find_port
 
 PIN = "litellm[proxy]==1.106.12"
 PRICES = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002}
@@ -38,10 +38,11 @@ def python() -> str:
     folder = stacks.ROOT / "build" / "stacks" / "gateway"
     executable, stamp = folder / "bin" / "python", folder / "stamp"
     wanted = f"{sys.version_info[:2]} {PIN}"
-    if not (stamp.exists() and stamp.read_text("utf-8") == wanted):
-        print(f"building the environment of the gateway ({PIN}) …", file=sys.stderr, flush=True)
-        stacks.make_environment(sys.executable, folder, PIN)
-        stamp.write_text(wanted, "utf-8")
+    with stacks.hold_lock(folder):
+        if not (stamp.exists() and stamp.read_text("utf-8") == wanted):
+            print(f"building the environment of the gateway ({PIN}) …", file=sys.stderr, flush=True)
+            stacks.make_environment(sys.executable, folder, PIN)
+            stamp.write_text(wanted, "utf-8")
     return str(executable)
 
 
@@ -92,9 +93,6 @@ def running(
     }
     (folder / "config.yaml").write_text(json.dumps(config), "utf-8")  # JSON is YAML
     (folder / "log.jsonl").write_text("", "utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LITELLM_", "PYTHON"))}
     environment = {
         **kept,
@@ -102,31 +100,43 @@ def running(
         "LITELLM_MASTER_KEY": MASTER,
         "PROXY_LOG": str(folder / "log.jsonl"),
     }
-    command = [str(Path(python()).with_name("litellm")), "--config", "config.yaml"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    with (folder / "output.txt").open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
-        _wait(process, f"http://127.0.0.1:{port}/health/liveliness", folder / "output.txt")
-        yield Proxy(f"http://127.0.0.1:{port}", folder / "log.jsonl")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+    command = [str(Path(python()).with_name("litellm")), "--config", "config.yaml", "--host", "127.0.0.1"]
+    for _ in range(3):  # another process may take the port before the proxy does
+        port = find_port()
+        with (folder / "output.txt").open("wb") as output:
+            process = subprocess.Popen(
+                [*command, "--port", str(port)],
+                cwd=folder,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(15)
+            if _answers(process, f"http://127.0.0.1:{port}/health/liveliness"):
+                yield Proxy(f"http://127.0.0.1:{port}", folder / "log.jsonl")
+                return
+        finally:
+            _end(process)
+    said = (folder / "output.txt").read_text("utf-8")
+    raise RuntimeError(f"the proxy did not start; its output ends:\n{said[-3000:]}")
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, output: Path) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(15)
+
+
+def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
+    """Wait until the proxy answers; False once its process has ended, or after START_TIMEOUT."""
     deadline = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
+    while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
-            return
+            return process.poll() is None
         time.sleep(0.3)
-    raise RuntimeError(f"the proxy did not start; its output ends:\n{output.read_text('utf-8')[-3000:]}")
+    return False

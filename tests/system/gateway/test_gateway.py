@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from support.kernels import LiveKernel
-from support.servers import ScriptedServer, answer, calls, failure
+from support.servers import ScriptedServer, answer, calls, failure, find_port
 from system.gateway import proxy as gateway_proxy
 from system.gateway.proxy import ALLOWED, MASTER, REVOKED
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
@@ -164,9 +162,7 @@ async def test_who_has_failed(proxy, script, entry, path, cause):
 
 async def test_a_proxy_that_is_down(script, proxy):
     """A gateway that does not answer gives one line with its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    address = f"http://127.0.0.1:{find_port()}"
     result = await run(proxy, api_base=address)
     one_clear_line(result, f"Could not reach '{address}'")
 

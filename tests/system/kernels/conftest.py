@@ -62,6 +62,12 @@ def as_found():
         "tasks": len(asyncio.all_tasks()),
     }
 
+# Names of what is not as it was.
+def left_changed():
+    names = ("asyncio", "loop", "streams", "publisher", "kernel", "input")
+    found = as_found()
+    return [name for name in names if found[name] != pristine[name]]
+
 pristine = as_found()
 '''
 
@@ -143,10 +149,22 @@ def shared_kernel(python):
     shared.drop()
 
 
+def find_changed(kernel):
+    """Names of what a test has left changed in the kernel."""
+    for _ in range(60):  # a tool that cannot be stopped keeps the streams' hook until it ends
+        if (changed := ast.literal_eval(printed(kernel, "left_changed()"))) == []:
+            break
+        kernel.settle(0.25)
+    return changed
+
+
 @pytest.fixture
 def live(shared_kernel):
-    """The stack's kernel, with LAB; fails the test that leaves a cell running or a widget open."""
-    yield from shared_kernel.lend()
+    """The stack's kernel, with LAB.
+
+    Fails the test that leaves a widget open, a cell running, or streams, display, asyncio or the kernel changed.
+    """
+    yield from shared_kernel.lend(left_changed=find_changed)
 
 
 @pytest.fixture(params=list(WAYS))
@@ -187,11 +205,4 @@ def product(stack_kernel):
     def prepare(kernel):
         assert run(kernel, "begin_test()").status == "ok"
 
-    def left_changed(kernel):
-        for _ in range(60):  # a tool that cannot be stopped keeps the streams' hook until it ends
-            if (changed := ast.literal_eval(printed(kernel, "left_changed()"))) == []:
-                break
-            kernel.settle(0.25)
-        return changed
-
-    yield from stack_kernel.lend(prepare, left_changed)
+    yield from stack_kernel.lend(prepare, find_changed)

@@ -27,7 +27,7 @@ import collections, gc
 def count_all():
     gc.collect()
     kinds = collections.Counter(processes=len(list_processes()), threads=threading.active_count(), tasks=len(asyncio.all_tasks()))
-    for number in os.listdir("/proc/self/fd"):
+    for number in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd") else []:
         with contextlib.suppress(OSError):
             name = os.readlink(f"/proc/self/fd/{number}").replace("anon_inode:[", "[").split(":")[0]
             kinds[name] += "history.sqlite" not in name  # IPython's own
