@@ -207,14 +207,14 @@ async def test_sandbox_may_be_left_out(call, tmp_path):
 
     def write() -> str:
         """Write a file."""
-        (tmp_path / "note.txt").write_text("two\n")
+        (tmp_path / "note.txt").write_bytes(b"two\n")
         return "ok"
 
     script = [calls(("write", {})), answer("Done.")]
     more, _ = call(*script)
     assert (await aagent(LOOP, "Go", tools=[write], **more)).files == []
     for sandbox in (str(tmp_path), tmp_path, tl.sandbox.local(tmp_path)):
-        (tmp_path / "note.txt").write_text("one\n")
+        (tmp_path / "note.txt").write_bytes(b"one\n")
         more, _ = call(*script)
         result = await aagent(LOOP, "Go", tools=[write], sandbox=sandbox, **more)
         assert [(change.path, change.kind) for change in result.files] == [("note.txt", "modified")]

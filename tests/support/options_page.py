@@ -13,6 +13,9 @@ Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.
 *Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: later cells of a session go on with it.
 *API*: what it is for `agent()` and its like.
 
+The line is split into words as a shell does it: quotes hold a value with blanks together, and `\\` takes the sense from the next sign.
+So write a path on Windows with `/`, or in single quotes.
+
 | option | | default | notebook | session | API |
 |---|---|---|---|---|---|
 """

@@ -272,7 +272,7 @@ ROWS = [
         {"x": {"format": "path", "type": "string", "default": "."}},
         [],
         takes=[("{}", {"x": Path()}, {"x": "."}),
-                 ('{"x":"/x"}', {"x": Path("/x")}, {"x": "/x"})],
+                 ('{"x":"x.md"}', {"x": Path("x.md")}, {"x": "x.md"})],
         refuses=[('{"x":1}', ["x: expected a string, got 1"])]),
     Row("x: list",
         {"x": {"items": ANY, "type": "array"}},

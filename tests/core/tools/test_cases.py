@@ -118,13 +118,13 @@ CALLS = [
     (c15, {"e": {"x": "3"}, "more": [{"x": 1, "y": "z"}]}, (D(3), [D(1, "z")])),
     (
         c19,
-        {"p": "/x", "d": "0.1", "u": UUID, "t": "2026-01-02", "b": "abc"},
-        (Path("/x"), Decimal("0.1"), uuid.UUID(UUID), dt.datetime(2026, 1, 2), b"abc"),
+        {"p": "x.md", "d": "0.1", "u": UUID, "t": "2026-01-02", "b": "abc"},
+        (Path("x.md"), Decimal("0.1"), uuid.UUID(UUID), dt.datetime(2026, 1, 2), b"abc"),
     ),
     (
         c19,
-        {"p": "/x", "d": 0.1, "u": UUID, "t": "2026-01-02", "b": "abc"},
-        (Path("/x"), Decimal("0.1"), uuid.UUID(UUID), dt.datetime(2026, 1, 2), b"abc"),
+        {"p": "x.md", "d": 0.1, "u": UUID, "t": "2026-01-02", "b": "abc"},
+        (Path("x.md"), Decimal("0.1"), uuid.UUID(UUID), dt.datetime(2026, 1, 2), b"abc"),
     ),
     (c20, {"e": "b"}, E.B),
     (c23, {"n": {"v": 1, "kids": [{"v": 2}]}}, Node(v=1, kids=[Node(v=2)])),

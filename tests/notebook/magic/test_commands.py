@@ -91,7 +91,7 @@ def test_a_loaded_conversation_has_a_length(book, capsys, tmp_path, turns, told)
     """What was loaded counts: its turns, where the file tells them, else its messages; it has cost no tokens here."""
     path = tmp_path / "talk.json"
     dump(TALK, path, turns=turns)
-    commands.run(book, f"load x {path}")
+    commands.run(book, f"load x {path.as_posix()}")
     capsys.readouterr()
     commands.run(book, "")
     assert capsys.readouterr().out.splitlines()[-1].split(maxsplit=1) == ["session", told]

@@ -44,7 +44,7 @@ def test_no_output_has_it(kernel, tmp_path, mode):
     kernel.execute(f"%xmode {mode}")
     with echoing() as server:
         for cell in CELLS.values():
-            kernel.execute(cell.format(base=server.base_url, folder=tmp_path))
+            kernel.execute(cell.format(base=server.base_url, folder=tmp_path.as_posix()))
         assert KEY in str([r.headers for r in server.requests])
     said = json.dumps([m["content"] for m in kernel.messages], default=str)
     files = "".join(path.read_text() for path in tmp_path.iterdir())
@@ -97,9 +97,9 @@ def test_kept_history_and_recordings_have_no_key(kernel, tmp_path):
         before = len(kernel.messages)
         kernel.execute(
             f"%%toolloop -m openai/stub --api-base {server.base_url} --api-key STUB_API_KEY -s kept --keep-history "
-            f"--record {tmp_path}/t.jsonl\nGo."
+            f"--record {tmp_path.as_posix()}/t.jsonl\nGo."
         )
-        kernel.execute(f"%toolloop save kept {tmp_path}/s.json\n%toolloop history kept")
+        kernel.execute(f"%toolloop save kept {tmp_path.as_posix()}/s.json\n%toolloop history kept")
         assert KEY in str([r.headers for r in server.requests])
     assert KEY not in str([m["content"] for m in kernel.messages[before:]])
     assert [path.name for path in tmp_path.iterdir() if KEY in path.read_text()] == []

@@ -349,11 +349,13 @@ def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path)
     notebook.write_text(json.dumps({"cells": [{"outputs": [{"data": kept[0]}]}]}))
     fresh = start_kernel()
     fresh.execute("%load_ext toolloop_jupyter")
-    said = fresh.execute(f"%toolloop resume diary {notebook}")
+    said = fresh.execute(f"%toolloop resume diary {notebook.as_posix()}")
     assert "session 'diary' continues with 4 messages" in said.stdout, said.text
     again = fresh.execute("h = %toolloop history diary\nprint([m['role'] for m in h])")
     assert again.stdout == "['user', 'assistant', 'tool', 'assistant']\n"
-    assert "keeps no conversation 'other'" in fresh.execute(f"%toolloop resume other {notebook}").text
+    assert (
+        "keeps no conversation 'other'" in fresh.execute(f"%toolloop resume other {notebook.as_posix()}").text
+    )
 
 
 def test_export_and_show(kernel, tmp_path):
@@ -362,7 +364,7 @@ def test_export_and_show(kernel, tmp_path):
     assert "42" in run(kernel, "%toolloop show").text
     for ending in ("md", "html", "json"):
         target = tmp_path / f"run.{ending}"
-        assert run(kernel, f"%toolloop export {target}").status == "ok"
+        assert run(kernel, f"%toolloop export {target.as_posix()}").status == "ok"
         assert "42" in target.read_text()
     assert "must end in .md, .html or .json" in run(kernel, "%toolloop export run.txt").text
 
@@ -371,8 +373,8 @@ def test_save_and_load(kernel, tmp_path):
     """A session's conversation goes to a file and comes back under another name."""
     run(kernel, "%%toolloop -s keepme -t double\nDouble 2")
     target = tmp_path / "talk.json"
-    assert "saved 4 messages" in run(kernel, f"%toolloop save keepme {target}").stdout
-    assert "continues with 4 messages" in run(kernel, f"%toolloop load other {target}").stdout
+    assert "saved 4 messages" in run(kernel, f"%toolloop save keepme {target.as_posix()}").stdout
+    assert "continues with 4 messages" in run(kernel, f"%toolloop load other {target.as_posix()}").stdout
 
 
 def test_show_renders_streams(kernel):

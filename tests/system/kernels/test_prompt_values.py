@@ -169,7 +169,7 @@ def test_ten_pictures_keep_a_notebook_small(kernel, tmp_path):
     assert len(text) < 2_000_000
     path = tmp_path / "saved.ipynb"
     path.write_text(text, "utf-8")
-    run(kernel, f"%toolloop resume big {path}")
+    run(kernel, f"%toolloop resume big {path.as_posix()}")
     run(kernel, "%%toolloop -m m -s big\nGo on.")
     first = json.loads(
         kernel.execute("import json; print(json.dumps(m.requests[-1].messages[0]['content']))").stdout

@@ -82,7 +82,7 @@ def test_a_dry_run_sends_nothing(kernel, tmp_path):
     """It shows the first row's request, the count and about how many tokens; nothing is run, recorded or stored, and no
     variable is set.
     """
-    files = f"--record {tmp_path / 'tape.jsonl'} --store {tmp_path / 'rows.jsonl'}"
+    files = f"--record {tmp_path.as_posix()}/tape.jsonl --store {tmp_path.as_posix()}/rows.jsonl"
     done = kernel.execute(f"{EACH} --tools double --dry-run {files}\nSay {{{{product}}}}.")
     assert list(tmp_path.iterdir()) == []
     assert "would be sent to model: 1 message, 1 tool" in done.text
@@ -133,7 +133,7 @@ def test_an_unknown_name_is_a_mistake(kernel):
 
 def test_the_store_is_taken_up(kernel, tmp_path):
     """The next run takes finished rows from the store, tries the failed one again, and says how many of each."""
-    cell = f"{EACH} --store {tmp_path / 'rows.jsonl'}\nSay {{{{text}}}}."
+    cell = f"{EACH} --store {tmp_path.as_posix()}/rows.jsonl\nSay {{{{text}}}}."
     assert "from the store" not in kernel.execute(cell).text
     again = kernel.execute(cell)
     assert "done · 12 of 12 rows · 1 failed · 11 from the store · 1 tried again · " in again.text

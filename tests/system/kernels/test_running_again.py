@@ -221,11 +221,11 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
         outputs.append({"outputs": [{"data": output.data} for output in done.outputs]})
     notebook, saved = tmp_path / "n.ipynb", tmp_path / "s.json"
     notebook.write_text(json.dumps({"cells": outputs[::-1]}))  # the newest is meant, not the last
-    run(kernel, f"%toolloop save back{way} {saved}")
+    run(kernel, f"%toolloop save back{way} {saved.as_posix()}")
     assert "/home/me" not in notebook.read_text() + saved.read_text(), "ids are hashed: VS Code's hold a path"
     fresh = start_kernel()
     begin(fresh)
-    said = run(fresh, f"%toolloop {way} back{way} {notebook if way == 'resume' else saved}")
+    said = run(fresh, f"%toolloop {way} back{way} {(notebook if way == 'resume' else saved).as_posix()}")
     assert "continues with 4 messages" in said.stdout, said.text
     again = run(fresh, say(f"back{way}", "Two again."), "/home/me/b1")
     assert "its turn is replaced" in again.text
@@ -263,7 +263,7 @@ def test_the_cell_that_resumes_may_have_kept_a_turn(kernel, tmp_path):
         for number, text in enumerate(["One.", "Two."])
     ]
     kept_in(tmp_path, cells, "place")
-    cells[1] = run(kernel, f"%toolloop resume place {tmp_path / 'n.ipynb'}", "p1")
+    cells[1] = run(kernel, f"%toolloop resume place {tmp_path.as_posix()}/n.ipynb", "p1")
     cells.append(run(kernel, say("place", "Three.", "--keep-history"), "p2"))
     assert kept_in(tmp_path, cells, "place") == ["One.", "Two.", "Three."]
 

@@ -33,7 +33,9 @@ def test_budget_and_fallback(shared, serve, tmp_path):
     second = serve([answer("Three.")])
     assert kernel.execute(PRICES % second.base_url, timeout=120).status == "ok"
     line = f"--model openai/first --api-base {first.base_url} --fallback hosted_vllm/second -t add"
-    cell = kernel.execute(f"%%toolloop {line} --record {tmp_path}/tape.jsonl --as r\nAdd.", timeout=120)
+    cell = kernel.execute(
+        f"%%toolloop {line} --record {tmp_path.as_posix()}/tape.jsonl --as r\nAdd.", timeout=120
+    )
     assert cell.status == "ok", cell.text
     assert "openai/first failed: " in cell.text
     assert "hosted_vllm/second is asked instead." in cell.text
@@ -43,7 +45,7 @@ def test_budget_and_fallback(shared, serve, tmp_path):
     assert told == (
         "[('openai/first', False, 0.015), ('openai/first', True, None), ('hosted_vllm/second', False, 0.0015)] 0.0165 Three.\n"
     )
-    again = kernel.execute(f"%%toolloop {line} --replay {tmp_path}/tape.jsonl --as again\nAdd.")
+    again = kernel.execute(f"%%toolloop {line} --replay {tmp_path.as_posix()}/tape.jsonl --as again\nAdd.")
     assert "Three." in again.text, again.text
     assert "hosted_vllm/second is asked instead." in again.text
     assert kernel.execute("print(again.text, again.stop_reason)").stdout == "Three. done\n"

@@ -3,7 +3,7 @@
     python -m tests.system.parity          prints the table in Markdown
 
 `tests/system/parity/test_differences.py` holds that each one is pinned by a test that exists, and that the scenarios name no
-other.
+other; `test_theirs.py` looks at LiteLLM's side of those that no scenario shows.
 """
 
 from __future__ import annotations
