@@ -61,7 +61,10 @@ def test_nothing_is_left_after_many(connect):
     while count_all()[0] > before[0] and time.monotonic() < deadline:
         time.sleep(0.01)
     # What earlier tests of this process left open may be closed meanwhile.
-    assert all(now <= earlier for now, earlier in zip(count_all(), before, strict=True)), (before, count_all())
+    assert all(now <= earlier for now, earlier in zip(count_all(), before, strict=True)), (
+        before,
+        count_all(),
+    )
 
 
 def test_its_children_end_with_it(connect):

@@ -15,7 +15,7 @@ from toolloop_jupyter.core.execution import TimeLimit, time_limit, uncounted
 def clock(monkeypatch):
     """A clock that goes on only if the test says so."""
     clock = types.SimpleNamespace(now=0.0)
-    monkeypatch.setattr(time_limit, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(time_limit.TimeLimit, "_now", lambda _: clock.now)
     return clock
 
 

@@ -72,7 +72,7 @@ def ended(monkeypatch):
 def clock(monkeypatch):
     """The clock of all time limits, which goes on only if the test says so; and the limits that have begun."""
     clock = types.SimpleNamespace(now=0.0, limits=[])
-    monkeypatch.setattr(time_limit, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(time_limit.TimeLimit, "_now", lambda _: clock.now)
     enter = time_limit.TimeLimit.__enter__
     monkeypatch.setattr(
         time_limit.TimeLimit, "__enter__", lambda limit: (enter(limit), clock.limits.append(limit))[0]

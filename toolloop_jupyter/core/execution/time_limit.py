@@ -31,7 +31,7 @@ class TimeLimit:
 
     def __enter__(self) -> None:
         if self._seconds is not None:
-            self._left, self._since = self._seconds, self._loop.time()
+            self._left, self._since = self._seconds, self._now()
             self._timer = self._loop.call_later(self._seconds, self._look)
             self._token = _limits.set((*_limits.get(), self))
 
@@ -44,13 +44,16 @@ class TimeLimit:
         """Stop the time at the first wait (`change` is 1), and let it run on after the last (`change` is -1)."""
         with self._lock:
             if not self._waits:
-                self._left -= self._loop.time() - self._since
+                self._left -= self._now() - self._since
             self._waits += change
-            self._since = self._loop.time()
+            self._since = self._now()
+
+    def _now(self) -> float:
+        return self._loop.time()
 
     def _look(self) -> None:
         with self._lock:
-            left = self._left - (0.0 if self._waits else self._loop.time() - self._since)
+            left = self._left - (0.0 if self._waits else self._now() - self._since)
             is_over = left <= 0 and not self._waits
         if is_over:
             self._reached()
