@@ -457,3 +457,29 @@ def test_an_explanation_is_bounded():
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert len(explain_error(one).splitlines()) == 5
+
+
+class EagerTask(asyncio.Future):
+    """What an eager task factory (Python 3.12) gives for work that never waits: it has ended before anybody has the task."""
+
+    def __init__(self, work, loop):
+        super().__init__(loop=loop)
+        try:
+            work.send(None)
+        except StopIteration as end:
+            self.set_result(end.value)
+
+
+async def test_a_task_that_ends_while_it_is_made():
+    """With an eager task factory, work that never waits has its outcome; as an error it would turn a policy's "deny" into "ask"."""
+
+    async def double() -> int:
+        return 42
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, work, **_: EagerTask(work, loop))
+    try:
+        outcome = await attempt_apart(double())
+    finally:
+        loop.set_task_factory(None)
+    assert (outcome.value, outcome.error) == (42, None)

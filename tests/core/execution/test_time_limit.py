@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
 import threading
 import types
+import weakref
 
 import pytest
 
@@ -72,3 +75,31 @@ async def test_it_ends_by_itself():
     with TimeLimit(None, never.set), TimeLimit(0.01, reached.set):
         await asyncio.wait_for(reached.wait(), 60)
     assert not never.is_set()
+
+
+async def test_nothing_of_a_run_is_kept():
+    """A task that a run leaves behind has the context of the run, with its limit; what the limit would stop is let go."""
+
+    class Channel:
+        def stop(self):
+            """Stop the run."""
+
+    channel = Channel()
+    kept = weakref.ref(channel)
+    with TimeLimit(1000, channel.stop):
+        left_behind = asyncio.ensure_future(asyncio.sleep(1000))
+    del channel
+    gc.collect()
+    assert kept() is None
+    left_behind.cancel()
+
+
+async def test_a_block_that_another_context_ends():
+    """The collector may close a coroutine in another context than its own; the block ends without an error there."""
+    limit = TimeLimit(1000, never)
+    contextvars.copy_context().run(limit.__enter__)
+    limit.__exit__()
+
+
+def never():
+    raise AssertionError

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 import types
+from concurrent.futures import Executor
 
 import pytest
 
@@ -147,4 +149,22 @@ async def test_rows_say_so_too(ended, clock, other):
     config = make_session("fallback", other, host).config
     rows = await RowsRun(config, "{{row}}", ["Hi"], RowsOptions()).collect()
     assert [row.result.text for row in rows] == ["Hello."]
+    assert host.log == ["begins", "ends"]
+
+
+async def test_workers_begin_after_it(ended, clock, other):
+    """A worker that is forked during the import would inherit its locks: no row is given to a worker before its end."""
+    given = []
+
+    class Pool(Executor):
+        def submit(self, work, *arguments, **keywords):
+            given.append(ended.is_set())
+            raise RuntimeError("no worker here")
+
+    host = Importing(ended, clock)
+    config = dataclasses.replace(make_session("model", other, host).config, permissions="full", timeout=None)
+    run = RowsRun(config, "{{row}}", ["a"], RowsOptions(executor=Pool()))
+    await run.collect()
+    assert given
+    assert all(given)
     assert host.log == ["begins", "ends"]

@@ -893,3 +893,14 @@ def test_a_plain_name_that_the_function_gives_another_meaning():
         return int(x) / 2
 
     assert one(half).parameters["properties"]["x"]["type"] == "number"
+
+
+def test_a_default_that_python_does_not_write():
+    """An int of more than 4,300 digits, which `repr` refuses, may be a default."""
+
+    def count(n: int = 10**5000) -> int:
+        """Count."""
+        return n
+
+    (made,) = make_tools([count])
+    assert made.bind("{}").run() == 10**5000

@@ -97,7 +97,6 @@ async def attempt_apart(
 
     async def work_and_wake() -> object:
         value = await work
-        task.remove_done_callback(wake)
         wake()  # one turn of the event loop earlier than the task's callback
         return value
 

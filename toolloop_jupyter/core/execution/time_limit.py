@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 
 _limits: ContextVar[tuple[TimeLimit, ...]] = ContextVar("toolloop_time_limits", default=())
@@ -38,7 +38,11 @@ class TimeLimit:
     def __exit__(self, *_: object) -> None:
         if self._timer is not None and self._token is not None:
             self._timer.cancel()
-            _limits.reset(self._token)
+            self._reached = (
+                _do_nothing  # a task that the block leaves behind keeps this object, and nothing of the run
+            )
+            with suppress(ValueError):  # the collector may close a coroutine in another context
+                _limits.reset(self._token)
 
     def count_wait(self, change: int) -> None:
         """Stop the time at the first wait (`change` is 1), and let it run on after the last (`change` is -1)."""
@@ -59,6 +63,10 @@ class TimeLimit:
             self._reached()
         else:
             self._timer = self._loop.call_later(max(left, _AGAIN), self._look)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @contextmanager

@@ -18,13 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..events import make_plain, read_content, read_fields
-from ..execution import attempt, uncounted
+from ..execution import attempt, attempt_call, uncounted
 from .parts import is_attached
 
 _importing = threading.Lock()
@@ -140,16 +140,19 @@ def is_loading() -> bool:
     return _importing.locked()
 
 
+def _build_parameters() -> None:
+    importlib.import_module("litellm.types.router").GenericLiteLLMParams.model_rebuild()
+
+
 @functools.cache
 def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
     with _importing, _without_collecting():
         _import_litellm()
+        # Another version of LiteLLM may lack these modules, or raise any error here. A model call does not need this work.
         for name in _WITH_THE_FIRST_CALL:
-            with suppress(ImportError):  # another version of LiteLLM lacks this module
-                importlib.import_module(name)
-        with suppress(ImportError, AttributeError):
-            importlib.import_module("litellm.types.router").GenericLiteLLMParams.model_rebuild()
+            attempt_call(importlib.import_module, name)
+        attempt_call(_build_parameters)
 
 
 def is_ready() -> bool:
@@ -169,9 +172,11 @@ async def await_litellm() -> None:
 
 
 def start_loading() -> None:
-    """Begin LiteLLM's import in a thread, and do not wait for it."""
+    """Begin LiteLLM's import in a thread, and do not wait for it. If the import fails, the run that needs it says so."""
     if not is_ready() and not is_loading():
-        threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
+        threading.Thread(
+            target=attempt_call, args=(_make_ready,), name="toolloop-import-litellm", daemon=True
+        ).start()
 
 
 def explain_missing_bytecode() -> tuple[Path, str] | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..events import STOPPED, HarnessError, Request, check_values
-from ..loop import SPENDING, Config, may_ask
+from ..loop import SPENDING, Config, may_ask, wait_for_import
 from ..session import AsyncSession
 from .job import STOP_WAIT, AskRow, Job, RowTasks, RunState, configure_row
 from .pace import Pace
@@ -153,6 +153,9 @@ class RowsRun:
             self._tally.start()
             self._tell()
             try:
+                if not isinstance(self._runner, RowTasks):
+                    # A worker that is forked during LiteLLM's import would inherit locks that nobody releases.
+                    await wait_for_import(self._config.route.model, self._config.host, self._config.observers)
                 jobs = self._source.list_jobs(self._state, self._keep)
                 if isinstance(self._runner, RowTasks):
                     await self._runner.run(jobs, self._keep, self._tell)

@@ -123,8 +123,12 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 def _is_plain(parameter: Parameter) -> bool:
     """Return whether nothing of the parameter can ever change: a plain type and a plain default, or none."""
     default = parameter.default
+    # Python does not write an int of more than 4,300 digits.
+    is_huge = type(default) is int and default.bit_length() > 10_000
     has_plain_default = default is MISSING or type(default) in _JSON_TYPES
-    return has_plain_default and parameter.field is None and _is_plain_type(parameter.annotation)
+    return (
+        has_plain_default and not is_huge and parameter.field is None and _is_plain_type(parameter.annotation)
+    )
 
 
 def _is_plain_type(annotation: object) -> bool:

@@ -83,7 +83,7 @@ class RowsPage(RowsWatcher, Observer):
 
     def before_import(self) -> bool:
         self._is_loading = True
-        return True
+        return isinstance(self._screen, BlockInCell)  # the other screens do not say it
 
     async def follow(self, run: RowsRun) -> None:
         """Run the rows to the end and show them.
