@@ -231,9 +231,10 @@ def _get_task() -> asyncio.Task[Any]:
 
 
 def _make_title(call: Call) -> str:
-    """Return the name of a recorded call's model, for a person.
+    """Return a readable name for the model of a recorded call.
 
-    A script without a name is called "a script", since the number in its internal name belongs to another kernel.
+    If the model was a script that its author did not name, return "a script": the number in its generated name has a meaning
+    only in the kernel that recorded it.
     """
     return "a script" if call.model.startswith(f"{registry.PROVIDER}/scripted-") else call.model
 

@@ -1,4 +1,4 @@
-"""Prepares texts that leave a run: removes control characters, hides API keys, checks bounds, writes times. Also writes files."""
+"""Prepares texts that leave a run: removes control characters, hides API keys, limits lengths, writes times and files."""
 
 from .bounds import (
     DEEPEST,

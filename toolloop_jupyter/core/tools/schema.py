@@ -355,7 +355,7 @@ def _clean(node: JsonSchema) -> JsonSchema:
 
 
 def _adapt(node: JsonSchema) -> JsonSchema:
-    """Change one schema, in place, so that all providers know its keywords. The schemas inside it were changed before."""
+    """Change one schema, in place, so that all providers know its keywords. Call this first for the schemas inside it."""
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:

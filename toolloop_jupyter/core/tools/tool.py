@@ -173,7 +173,9 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """Return the Tool. If a later Tool has another `function`, earlier approvals of several calls are no longer valid."""
+        """Return the Tool, each time with the same `function`: a person's approval for all calls of a tool does not hold for
+        another function.
+        """
 
 
 class ToolSource(ABC):

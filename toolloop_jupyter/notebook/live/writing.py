@@ -91,7 +91,7 @@ class TerminalWriter:
             print()  # noqa: T201 - a terminal
 
     def end(self, step: TextStep) -> None:
-        """Write the rest of a text that is complete or has changed. Text that is on the terminal already stays unchanged."""
+        """Write what is still missing of a text that is complete or was replaced. What the terminal already shows is not rewritten."""
         if step is self._step:
             rest = prose(self._filter.end())
             if rest or self._in_line:

@@ -216,7 +216,7 @@ class Notebook:
         return self._make_session(self.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
-        """Raise Mistake if a cell with the options in `said` would be wrong. The variable for `--model` need not exist yet."""
+        """Raise Mistake if the options in `said` are not valid for a cell. The variable for `--model` need not exist yet."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:

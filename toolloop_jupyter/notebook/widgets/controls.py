@@ -45,7 +45,7 @@ class _Panel:
         self._finished = False
 
     def make_reference(self) -> dict[str, object]:
-        """Return an entry for a MIME bundle. A front-end shows the widget instead of the other entries."""
+        """Return the entry of a MIME bundle that refers to the panel's widget. A front-end that knows it shows the widget alone."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
