@@ -42,7 +42,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..events import Fields, is_same_json, make_plain, read_content, read_count, read_fields, read_list
+from ..events import Fields, make_plain, read_content, read_count, read_fields, read_list
 from ..text import (
     LONGEST_ARGUMENTS,
     LONGEST_ID,
@@ -394,15 +394,9 @@ class Calls:
             written += [(call, (call.name, text)) for text in several]
         if self._legacy is None:
             return written
-        own = len(written)
-        # Most repeated calls have exactly the same text. This dict finds such a call without comparing all pairs.
-        alike: dict[Writing, int] = {}
-        for number, (_, (name, arguments)) in enumerate(written):
-            alike.setdefault((name, arguments.strip()), number)
+        index = _CallIndex([writing for _, writing in written])
         for old, (name, arguments) in self._legacy.written():
-            same = alike.get((name, arguments.strip()))
-            if same is None:
-                same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
+            same = index.find_same((name, arguments))
             if same is None:
                 written.append((old, (name, arguments)))
             else:
@@ -449,20 +443,37 @@ llama-cpp-python with "chatml-function-calling" does so in every delta. Both tex
 """
 
 
-def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
-    """Return the index in `calls` of the call that `old` repeats; None if `old` repeats no call.
+class _CallIndex:
+    """Finds the call that a call from the field `function_call` repeats. The texts of all calls are read once."""
 
-    `old`: a call from the field `function_call`. A call without a name may repeat any call. The arguments of one call may
-    be only the beginning of the other call's arguments. This happens if the answer breaks off, or if the server writes the
-    arguments in only one of the two fields.
-    """
-    name, arguments = old
-    named = [n for n, call in enumerate(calls) if not name or call[0] in ("", name)]
-    for same in (_are_same, _is_beginning):
-        for number in named:
-            if same(arguments, calls[number][1]):
-                return number
-    return None
+    MOST_COMPARED = 10_000
+    """The most comparisons of beginnings. They are enough for 100 calls in each of the two fields."""
+
+    def __init__(self, calls: Sequence[Writing]) -> None:
+        self._calls, self._left = calls, self.MOST_COMPARED
+        self._same: dict[tuple[str | None, str], int] = {}
+        """(name, comparable arguments) -> the index of the first such call. The name None stands for any name."""
+        for number, (name, arguments) in enumerate(calls):
+            form = _make_comparable(arguments)
+            self._same.setdefault((name, form), number)
+            self._same.setdefault((None, form), number)
+
+    def find_same(self, old: Writing) -> int | None:
+        """Return the index of the call that `old` repeats; None if `old` repeats no call.
+
+        A call without a name may repeat any call. The arguments of one call may be only the beginning of the other call's
+        arguments. This happens if the answer breaks off, or if the server writes the arguments in only one of the two fields.
+        """
+        name, arguments = old
+        form = _make_comparable(arguments)
+        keys = [(name, form), ("", form)] if name else [(None, form)]
+        if found := [self._same[key] for key in keys if key in self._same]:
+            return min(found)
+        if self._left <= 0:
+            return None
+        self._left -= len(self._calls)
+        fitting = (n for n, call in enumerate(self._calls) if not name or call[0] in ("", name))
+        return next((n for n in fitting if _is_beginning(arguments, self._calls[n][1])), None)
 
 
 def _choose_fuller(one: str, other: str) -> str:
@@ -470,13 +481,12 @@ def _choose_fuller(one: str, other: str) -> str:
     return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
 
 
-def _are_same(one: str, other: str) -> bool:
-    if one.strip() == other.strip():
-        return True
+def _make_comparable(arguments: str) -> str:
+    """Return a text that is equal for all texts with the same JSON value. Return other text without the blanks around it."""
     try:
-        return is_same_json(json.loads(one), json.loads(other))
+        return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
-        return False
+        return arguments.strip()
 
 
 def _is_beginning(one: str, other: str) -> bool:
