@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from support.servers import ScriptedServer, answer, calls, failure
+from support.slow_import import slow_import
 from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
@@ -25,22 +26,12 @@ from toolloop_jupyter.core.models import client
 from toolloop_jupyter.teaching import ScriptedModel
 
 TESTS = Path(__file__).parents[2]
-SLOW_IMPORT = """
-import asyncio, importlib.machinery, sys, time
-class Slow:
-    def find_spec(self, name, path=None, target=None):
-        if name == "litellm":
-            sys.meta_path.remove(self)
-            spec = importlib.machinery.PathFinder.find_spec(name)
-            run = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
-            return spec
-sys.meta_path.insert(0, Slow())
+SLOW_IMPORT = f"""{slow_import()}
+import asyncio
 from support.clock import skip_time
 from support.servers import ScriptedServer, answer
 from toolloop_jupyter import Harness, aagent, agent
 """
-"""Makes the import of litellm take 3 s longer, whatever the machine."""
 
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:

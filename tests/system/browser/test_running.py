@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.servers import answer
+from support.slow_import import import_held_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -69,23 +70,7 @@ def test_a_running_call_stays_as_it_was_left(jupyter, desk):
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
 
 
-# The import of litellm goes on once there is a file: how long it takes is the test's choice.
-HELD_IMPORT = """import importlib.machinery, sys, time
-from pathlib import Path
-class Held:
-    def find_spec(self, name, path=None, target=None):
-        if name == "litellm":
-            sys.meta_path.remove(self)
-            spec = importlib.machinery.PathFinder.find_spec(name)
-            run = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (wait(), run(module))
-            return spec
-def wait():
-    while not Path("go-on-importing").exists():
-        time.sleep(0.05)
-sys.meta_path.insert(0, Held())
-KEY = 'stub-key'
-%load_ext toolloop_jupyter"""
+HELD_IMPORT = import_held_until("go-on-importing") + "KEY = 'stub-key'\n%load_ext toolloop_jupyter"
 SECONDS = """() => +(document.querySelector('.tlj-status')?.innerText.match(/loading litellm.*?(\\d+) s\\b/s)?.[1] ?? 0)"""
 
 

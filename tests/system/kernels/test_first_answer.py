@@ -8,6 +8,7 @@ import pytest
 
 from support.kernels import LiveKernel
 from support.servers import ScriptedServer, answer
+from support.slow_import import slow_import
 
 pytestmark = pytest.mark.kernel
 
@@ -18,19 +19,8 @@ SCRIPTED = (
 STATE = """import gc, sys, threading
 print("acompletion" in vars(sys.modules.get("litellm", sys)), gc.isenabled(),
       any(t.name == "toolloop-import-litellm" for t in threading.enumerate()))"""
-SLOW_IMPORT = """import importlib.machinery, sys, time
-class Slow:
-    def find_spec(self, name, path=None, target=None):
-        if name == "litellm":
-            sys.meta_path.remove(self)
-            spec = importlib.machinery.PathFinder.find_spec(name)
-            run = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
-            return spec
-sys.meta_path.insert(0, Slow())
-key = "sk-test"
-"""
-"""Makes the import of litellm take 3 s longer, whatever the machine."""
+KEY = 'key = "sk-test"'
+SLOW_IMPORT = f"{slow_import()}{KEY}"
 
 
 @pytest.fixture
@@ -94,7 +84,7 @@ def test_a_name_that_needs_it_starts_the_import(kernel, cell):
 def test_the_import_is_none_of_a_runs_time(kernel):
     """A cell whose model needs LiteLLM says that it is loaded, and has its whole --timeout after that."""
     with ScriptedServer([answer("Hello.")]) as server:
-        kernel.run_all(SLOW_IMPORT.replace("sleep(3)", "sleep(10)"), LOAD)
+        kernel.run_all(f"{slow_import(10)}{KEY}", LOAD)
         run = kernel.submit(
             f"%%toolloop -m openai/m --api-base {server.base_url} --api-key key --timeout 9\nHi"
         )

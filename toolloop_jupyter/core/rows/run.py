@@ -153,15 +153,14 @@ class RowsRun:
             self._tally.start()
             self._tell()
             try:
-                if not isinstance(self._runner, RowTasks):
-                    # A worker that is forked during LiteLLM's import would inherit locks that nobody releases.
-                    await wait_for_import(self._config.route.model, self._config.host, self._config.observers)
                 jobs = self._source.list_jobs(self._state, self._keep)
                 if isinstance(self._runner, RowTasks):
                     await self._runner.run(jobs, self._keep, self._tell)
                 elif limit := SPENDING.explain_limit():
                     self._end(limit)
                 else:
+                    # A worker that is forked during LiteLLM's import would inherit locks that nobody releases.
+                    await wait_for_import(self._config.route.model, self._config.host, self._config.observers)
                     await self._runner.run(jobs, self._keep_line, self._state, self._tell)
             finally:
                 self._tally.stop()
