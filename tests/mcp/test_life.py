@@ -13,10 +13,22 @@ import time
 import psutil
 import pytest
 
-from support.mcp_server import command, environment, is_alive, list_processes, make_server
+from support.mcp_server import (
+    command,
+    environment,
+    is_alive,
+    leave_out_processes,
+    list_processes,
+    make_server,
+)
 from toolloop_jupyter.core.events import Mistake
 from toolloop_jupyter.mcp import ConnectionFailed, ServerError
 from toolloop_jupyter.mcp.link import THREAD
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_pools_of_other_tests():
+    leave_out_processes()
 
 
 def count_all():

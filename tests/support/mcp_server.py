@@ -248,14 +248,22 @@ def serve_http():
             running.wait(10)
 
 
+_others = set()
+
+
+def leave_out_processes():
+    """From now on `list_processes` leaves out what runs now: the pools of other tests in this process."""
+    _others.update(list_processes())
+
+
 def list_processes():
-    """The processes that this one has started, and theirs; without those that have ended."""
+    """The processes that this one has started, and theirs; without those that have ended, and those that are left out."""
     import psutil
 
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if child.status() != psutil.STATUS_ZOMBIE:
+            if child.pid not in _others and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child.pid)
     return found
 
