@@ -22,7 +22,7 @@ from toolloop_jupyter.core.events.events import (
     Usage,
 )
 from toolloop_jupyter.core.events.result import Result
-from toolloop_jupyter.core.text.times import duration
+from toolloop_jupyter.core.text.plain import duration
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.transcript import steps as t
 from toolloop_jupyter.notebook.transcript.blocks import (

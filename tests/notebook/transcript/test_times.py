@@ -10,7 +10,7 @@ import pytest
 from toolloop_jupyter.core.events.approval import Approval, Decision
 from toolloop_jupyter.core.events.events import Span, Text, ToolCall, ToolResult, Usage
 from toolloop_jupyter.core.events.result import Result
-from toolloop_jupyter.core.text.times import are_times_kept, keep_times
+from toolloop_jupyter.core.text.plain import are_times_kept, keep_times
 from toolloop_jupyter.notebook.transcript import (
     make_bundle,
     render,

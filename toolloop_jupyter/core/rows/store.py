@@ -39,7 +39,7 @@ from ..events import (
 )
 from ..execution import Raised, attempt_call, shorten_repr
 from ..loop import Output
-from ..text import hide_suspected, names_key
+from ..text import hide_in, hide_suspected, names_key
 from .values import Row
 
 VERSION = 1
@@ -177,17 +177,6 @@ def _read_as(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _hide_keys(value: Any) -> Any:
-    """Replace API keys, and texts that look like API keys, in JSON data. If an entry has a name such as "password", replace its
-    whole value.
-    """
-    if isinstance(value, str):
-        return hide_suspected(value)
-    if isinstance(value, Mapping):
-        return {str(k): "…" if names_key(str(k)) else _hide_keys(v) for k, v in value.items()}
-    return [_hide_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
 class Store:
     """The file in which a run stores its rows. Between `open` and `close`, no other run can open the file."""
 
@@ -282,7 +271,9 @@ class Store:
 
     async def append(self, line: JsonObject) -> None:
         """Write a row's line. When this returns, the line is on the disk. Raises OSError, or ValueError if the file is closed."""
-        text = json.dumps({**_hide_keys(line), "key": line["key"]}, ensure_ascii=False, default=str)
+        text = json.dumps(
+            {**hide_in(line, hide_suspected, names_key), "key": line["key"]}, ensure_ascii=False, default=str
+        )
         self._pending.append(text.encode("utf-8", "backslashreplace") + b"\n")
         async with self._writing:  # lines that came while the disk was busy are written together
             if batch := self._pending:

@@ -8,11 +8,8 @@ from .bounds import (
     MOST_CALLS,
     MOST_VALUES,
     TooManyCalls,
-    count_same,
     is_deeper,
-    list_some,
 )
-from .files import write_whole
 from .keys import (
     HIDDEN,
     KeyFilter,
@@ -33,12 +30,19 @@ from .plain import (
     NOT_PLAIN,
     SURROGATE,
     WIRE_NAME,
+    are_times_kept,
+    count_same,
     cut_half,
+    duration,
     join_surrogates,
     join_surrogates_in,
+    keep_times,
+    list_some,
     make_wire_name,
     plain,
     remove_ansi,
     settle_lines,
+    tell_clock,
+    tell_duration,
+    write_whole,
 )
-from .times import are_times_kept, duration, keep_times, tell_clock, tell_duration

@@ -1,10 +1,8 @@
 """Finds keys in options, headers and variables, and hides keys in texts. A key is an API key, a password or a token.
 
 A key can appear where nobody expects it: a provider's error repeats the key, a tool prints it, a model writes it. So `remember`
-stores each key that a run of this process gets. Every text that is shown, recorded, saved or exported goes through `hide`. `hide`
-finds a plain key, and a key that is escaped for JSON, web addresses or HTML. In a base64 text, `hide` finds the part that depends
-only on the key. `hide` also finds the beginning of a key whose end is cut off. The texts that the model and the tools get are
-never changed.
+stores each key that a run of this process gets, and every text that is shown, recorded, saved or exported goes through `hide`.
+The texts that the model and the tools get are never changed.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -25,7 +23,7 @@ T = TypeVar("T")
 
 HIDDEN = "[key]"
 SHORTEST = 8
-"""A key with fewer characters is not hidden. Such a key looks like a word: local servers have keys such as "EMPTY"."""
+"""A shorter key is not hidden, since it looks like a word: local servers have keys such as "EMPTY"."""
 
 _NAME = re.compile(
     r"auth(?!ors?(?:$|[-_]))|secret|passw|passphrase|cookie|credential|(?:keys?|token|sig|signature)(?:$|[-_])|headers?$"
@@ -33,9 +31,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
-"""Options with headers or query parameters. Each of their values counts as a key, since a header of any name may contain a key.
-The values of `_WELL_KNOWN` headers do not count.
-"""
+"""Options whose values all count as keys, except for `_WELL_KNOWN` headers: a header of any name may contain a key."""
 _WELL_KNOWN = re.compile(
     r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
     r"|x-litellm-(tags|spend-logs-metadata)",
@@ -47,14 +43,12 @@ _QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 @functools.lru_cache(maxsize=1024)
 def names_key(name: str) -> bool:
-    """Return True if `name` is a usual name for a key, or for headers that may contain a key. `name` is the name of an option, a
-    header, a field or a variable.
-    """
+    """Return True if an option, header, field or variable of this name usually contains a key."""
     return name != "prompt_cache_key" and _NAME.search(name) is not None
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Return True if an option must not be shown: its name is the name of a key, or its value contains a key."""
+    """Return True if an option must not be shown, because of its name or because its value contains a key."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
@@ -67,10 +61,8 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Yield the keys in an option. `name` is the option's name, and `value` is its value.
-
-    If `name`, or a name inside `value`, is a usual name for a key, the value of this name is a key. In other values, passwords
-    and keys in web addresses are found.
+    """Yield the keys in the option `name` with this value: each value whose name (`names_key`) says that it is a key, and the
+    passwords and keys in web addresses.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -86,11 +78,9 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 
 
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
-    """Yield the keys in a text. Passwords and keys in web addresses are always found.
+    """Yield the passwords and keys in the web addresses of a text.
 
-    `whole`: True if the option with this text has a usual name for a key. Then the whole text is a key, with two
-    exceptions: if the text is a JSON object, the values in the object are searched; if a web address in the text has a key, the
-    rest of the text is not a key.
+    If `whole` is True, a text without such keys is a key itself. But of a JSON object, only its values are searched.
     """
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -116,20 +106,9 @@ def find_environment_keys() -> Iterator[str]:
     for name in os.environ:  # not items(): each value would be encoded and decoded, at each model call
         if names_key(name):
             yield from find_keys(name, os.environ.get(name, ""))
-    names = vars(sys.modules.get("litellm", sys))
-    for name in _find_litellm_keys(len(names)):
-        if isinstance(key := names.get(name), str):
+    for name, key in list(vars(sys.modules.get("litellm", sys)).items()):
+        if name.endswith("_key") and isinstance(key, str):
             yield key
-
-
-@functools.lru_cache(maxsize=1)
-def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
-    """Return the names in the module `litellm` that end with "_key". The values of these names may be API keys.
-
-    The module has thousands of names, so the result is cached. The argument is the number of all names. If it is
-    not the same as at the last call, the names are searched again.
-    """
-    return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 
 _known: dict[str, None] = {}
@@ -149,29 +128,27 @@ _NO_KEY = re.compile(
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
 """Values that are not hidden, since they often appear in texts for other reasons: words ("not-needed", "production"), paths of
-files, and web addresses. A web address is hidden if it has a user, a query or a long part, since this part may be a key. A value
-may be a key even if it begins with a slash: one of 64 base64 texts begins with a slash.
+files, and web addresses without a user, a query or a long part. A value that only begins with a slash may be a key: one of 64
+base64 texts does.
 """
-
-
 _OWN = 12
-"""If the end of a key is cut off, the key is found only if at least this number of characters follow its public start."""
+"""A key whose end is cut off is found if at least this number of characters follow its public start."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
-"""The public start of a key. Many keys have the same start: "sk-proj-", "sk-ant-api03-", "ghp_", the first part of a JWT."""
+"""The start that many keys share: "sk-proj-", "sk-ant-api03-", "ghp_", the first part of a JWT."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _TAGS = f"(?:{_TAG.pattern})*"
-"""HTML tags between two characters of a key. In highlighted code, each name and each number is inside a tag."""
+"""HTML tags between two characters of a key: highlighted code has each name and each number inside a tag."""
 _HALF = re.compile(
     _TAGS + r"(?:\\{1,8}(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f%]{0,24}|&[#\w;]{0,24}|<[^<>]{0,200})?"
 )
-"""Matches an unfinished escape or tag at the end of a text. The next text may finish it and bring the next character of a key."""
+"""Matches an unfinished escape or tag at the end of a text. The next text may finish it."""
 _PLAIN = "[A-Za-z0-9._~-]"
 """Characters that are the same in every escaped form."""
 
 
 @functools.lru_cache(maxsize=512)
 def _match_escapes(char: str) -> str:
-    """Return a pattern for a character (or a run of backslashes) of a key in all forms: plain, or escaped once or twice."""
+    """Return a pattern for a character (or a run of backslashes): plain, or escaped once or twice for JSON, addresses or HTML."""
     if re.fullmatch(_PLAIN, char):
         return re.escape(char)
     code, wide = ord(char[0]), char.encode("utf-16-be", "surrogatepass").hex()
@@ -184,13 +161,10 @@ def _match_escapes(char: str) -> str:
 
 
 class _KeyPattern:
-    """Finds a key in a text, even if the key's characters are escaped. The search time is in proportion to the text's length."""
+    """Finds a key in a text, even if its characters are escaped. The time is in proportion to the length of the text."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """A whole key is always found. A key whose end is cut off is found if the rest has at least `least` characters.
-
-        If `least` is 0, only the whole key is found.
-        """
+        """`least`: how many characters of a key whose end is cut off are enough; 0 to find only the whole key."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)
@@ -198,10 +172,10 @@ class _KeyPattern:
         self._steps = [re.compile(_TAGS + step) for step in steps]
         self._least = min(least, len(steps)) or len(steps)
         self.seed = max(re.findall(f"{_PLAIN}+", chars[:SHORTEST]), key=len, default="")
-        """Characters that are in every text with the key. A text without these characters is not searched."""
+        """Characters that every text with the key has."""
 
     def _follow(self, text: str, at: int) -> tuple[int, int]:
-        """Return (count, end): `text` has `count` characters of the key from index `at` on, and `end` is the index after them."""
+        """Return (the number of the key's characters that `text` has from index `at` on, the index after them)."""
         for count, step in enumerate(self._steps):
             if (match := step.match(text, at)) is None:
                 return count, at
@@ -209,7 +183,7 @@ class _KeyPattern:
         return len(self._steps), at
 
     def take_out(self, text: str) -> str:
-        """Return the text with the key replaced by HIDDEN. HTML tags inside the key are kept, so that the HTML stays valid."""
+        """Return the text with HIDDEN instead of the key. HTML tags inside the key stay, so that the HTML stays valid."""
         parts, done, at = [], 0, 0
         while head := self._head.search(text, at):
             count, end = self._follow(text, head.start())
@@ -220,7 +194,7 @@ class _KeyPattern:
         return "".join([*parts, text[done:]])
 
     def find_unfinished(self, text: str) -> int:
-        """Return the index where the key begins, if `text` ends inside the key. Otherwise, return the text's length."""
+        """Return the index where the key begins if `text` ends inside the key, else the length of the text."""
         at = max(0, len(text) - 24 * len(self._steps))  # few escaped keys are longer; this bounds the work
         while start := self._first.search(text, at):
             count, end = self._follow(text, start.start())
@@ -232,8 +206,8 @@ class _KeyPattern:
 
 @functools.lru_cache(maxsize=256)
 def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
-    """Return the patterns that find a key: one for the key itself, and others for the part of a base64 text that depends only
-    on the key. Return () if the key is not to be hidden.
+    """Return the patterns that find a key: itself, and the part of a base64 text that depends only on the key. Return () for a
+    value that is not hidden.
     """
     if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
@@ -249,8 +223,10 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
 
 
 def hide(text: str, also: Iterable[str] = ()) -> str:
-    """Return `text` without the keys that runs of this process were given, and without the keys in `also`. This is fast if the
-    text has no key.
+    """Return `text` with "[key]" for each key that a run of this process was given, and for each key in `also`.
+
+    Finds a key that is plain, or escaped for JSON, web addresses or HTML, or in base64 (also behind a user's name), and the
+    beginning of a key whose end is cut off. Fast if the text has no key.
     """
     bare = _TAG.sub("", text) if "<" in text else ""
     for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
@@ -264,9 +240,7 @@ _SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-"""Matches keys that providers print in their errors: keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and
-AWS, and bearer tokens.
-"""
+"""Keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and AWS, and bearer tokens, as in providers' errors."""
 
 
 def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
@@ -274,13 +248,24 @@ def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
     return _SHAPES.sub(HIDDEN, hide(leave_out_user(text), also))
 
 
-def hide_in(value: Any) -> Any:
-    """Return a copy of plain data. The keys in all texts of the copy are hidden."""
+def hide_in(
+    value: Any, hide_text: Callable[[str], str] = hide, hides_field: Callable[[str], bool] = lambda _: False
+) -> Any:
+    """Return a copy of plain data. `hide_text` hides the keys in each text, and in each name of a field.
+
+    If `hides_field` returns True for the name of a field, "…" replaces the whole value of the field.
+    """
     if isinstance(value, str):
-        return hide(value)
+        return hide_text(value)
     if isinstance(value, Mapping):
-        return {hide(key) if isinstance(key, str) else key: hide_in(item) for key, item in value.items()}
-    return [hide_in(item) for item in value] if isinstance(value, (list, tuple)) else value
+        fields = {str(name): item for name, item in value.items()}
+        return {
+            hide_text(k): "…" if hides_field(k) else hide_in(v, hide_text, hides_field)
+            for k, v in fields.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [hide_in(item, hide_text, hides_field) for item in value]
+    return value
 
 
 def hide_in_repr(made: type[T]) -> type[T]:
@@ -291,9 +276,7 @@ def hide_in_repr(made: type[T]) -> type[T]:
 
 
 class KeyFilter:
-    """Hides keys in a text that is printed in pieces. If the end of a piece may be the beginning of a key, this end is held back
-    until the next piece comes.
-    """
+    """Hides keys in a text that is printed in pieces. The end of a piece waits for the next piece if a key may begin there."""
 
     def __init__(self) -> None:
         self._waiting = ""

@@ -1,17 +1,18 @@
-"""Turns text from outside into plain text, for terminals, diffs, error messages and requests. Also makes tool names that
-providers accept.
-
-Control sequences are removed. Invisible characters, and characters that change the order of other characters, are removed, too.
-The two halves of a surrogate pair are joined. If a line was rewritten (by a progress bar), only the last state of the line is
-kept.
-"""
+"""Makes plain text: from text that comes from outside, from lists and from times. Also makes tools' names, and writes files."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import os
 import re
+import secrets
+import shutil
+import time
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -32,11 +33,9 @@ _ANSI = re.compile(
 )
 _LONE_HALF = re.compile("(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])")
 _MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
-"""Sequences that move the cursor (backspace, ANSI) or erase text. The sequences are removed and have no effect."""
+"""Sequences that move the cursor (backspace, ANSI) or erase text."""
 WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
-"""A tool's name that OpenAI, Anthropic, Bedrock and Gemini accept. Gemini requires a letter or an underscore as the first
-character.
-"""
+"""A tool's name that OpenAI, Anthropic, Bedrock and Gemini accept. Gemini wants a letter or an underscore in front."""
 
 
 def remove_ansi(text: str) -> str:
@@ -45,7 +44,7 @@ def remove_ansi(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Remove terminal sequences, and control, bidi and zero-width characters. The result is for terminals, diffs and files."""
+    """Remove terminal sequences, and control, bidi and zero-width characters. Half of a surrogate pair becomes "�"."""
     return NOT_PLAIN.sub(
         lambda m: "\ufffd" if "\ud800" <= m.group() <= "\udfff" else "",
         remove_ansi(text.replace("\r\n", "\n")),
@@ -55,8 +54,8 @@ def plain(text: str) -> str:
 def join_surrogates(text: str) -> str:
     """Return `text` with the two halves of each surrogate pair joined into one character. A single half becomes "�".
 
-    A provider may send an emoji as two JSON escapes, one for each half, and send the halves in two deltas. A text with a half
-    cannot be encoded, so a half would break the notebook's messages and every later request.
+    A provider may send the halves of an emoji as two JSON escapes. A text with a half cannot be encoded, so a half would break
+    the notebook's messages and every later request.
     """
     if text.isascii():
         return text
@@ -69,7 +68,7 @@ def join_surrogates(text: str) -> str:
 
 
 def join_surrogates_in(value: Any) -> Any:
-    """Return a copy of JSON data. `join_surrogates` is applied to all texts and names in the copy."""
+    """Return a copy of JSON data, with `join_surrogates` applied to all texts and names."""
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, dict):
@@ -78,18 +77,17 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """If `text` ends with the first half of a surrogate pair, return (the text without this half, this half). The second half
-    comes in the next delta. Else return (the text, "").
+    """Return (text, half). `half` is the first half of a surrogate pair at the end of `text`, since the other half comes in the
+    next delta; "" if there is none.
     """
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half
 
 
 def settle_lines(text: str) -> str:
-    r"""Keep only the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`.
+    r"""Keep only the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`. Colours stay.
 
-    Nested progress bars move the cursor up. This function ignores such moves, so each state of a nested bar stays as a line.
-    Colours stay as they are.
+    Moves of the cursor (by nested progress bars) have no effect, so each state of a nested bar stays as a line.
     """
     if "\x1b" in text or "\b" in text:
         text = _MOVES.sub("", text)
@@ -100,9 +98,7 @@ def settle_lines(text: str) -> str:
 
 
 def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
-    """Return a name that providers accept: `größe` gives `grosse`. A hash is added to a name that is too long, empty or in
-    `taken`.
-    """
+    """Return a name that providers accept: `größe` gives `grosse`. A name that is too long, empty or in `taken` gets a hash."""
     if name not in taken and WIRE_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
@@ -115,3 +111,80 @@ def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
     if len(ascii_only) <= 64 and ascii_only not in taken and ascii_only != "tool":
         return ascii_only
     return f"{ascii_only[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
+    """Join the texts. If there are more than `most`, join the first ones and the number of the others: `a, b and 3 more`."""
+    listed = list(texts)
+    more = len(listed) - most
+    return between.join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def count_same(one: Sequence[object], other: Sequence[object]) -> int:
+    """Count the items (or characters) at the beginning of two sequences that are the same in both."""
+    differing = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
+# --- times of a transcript -------------------------------------------------------------------------------------
+
+_OFF = ("0", "false", "no", "off")
+
+
+_setting = {"keep_times": True}
+"""The setting `%config ToolLoop.times` of this process."""
+
+
+def keep_times(*, keep: bool) -> None:
+    """Set whether transcripts have times from now on. Without times, the same run gives the same file each time."""
+    _setting["keep_times"] = keep
+
+
+def are_times_kept() -> bool:
+    """Return True if transcripts have times. The setting or the environment variable TOOLLOOP_TIMES can turn the times off."""
+    return _setting["keep_times"] and os.environ.get("TOOLLOOP_TIMES", "").strip().lower() not in _OFF
+
+
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """Return a duration as text: "0.31 s" below ten seconds, else "0:21" or "1:02:03". `whole`: "5 s", not "5.00 s"."""
+    if seconds < 10:
+        return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
+    minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def tell_duration(seconds: float) -> str:
+    """Return a duration as text for a transcript; "" if transcripts have no times."""
+    return duration(seconds) if are_times_kept() else ""
+
+
+def tell_clock(at: float) -> str:
+    """Return the local time of day at `at` (seconds since the epoch) for a transcript; "" if transcripts have no times."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) if are_times_kept() else ""
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Write `text` to the file `path`. If this fails (a full disk, an interrupt), the old file stays as it was, and no temporary
+    file is left. Half of a surrogate pair is written as an escape sequence. Raises OSError with the reason and `path`.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
+    aside = target.with_name(f".{secrets.token_hex(8)}.part")  # each writer has its own temporary file
+    try:
+        if target.is_fifo():  # writing would wait for a reader, perhaps for ever
+            raise OSError(errno.EINVAL, "It is a pipe, not a file")
+        if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
+            target.write_bytes(data)
+            return
+        if target.exists() and not os.access(target, os.W_OK):  # renaming would replace the file
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        aside.write_bytes(data)
+        if target.exists():
+            shutil.copymode(target, aside)
+        aside.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
