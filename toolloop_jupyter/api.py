@@ -98,38 +98,14 @@ _AWAIT_SESSION = "write `async with aagent_session(…)`"
 """The advice to a person whose sync code cannot wait for a coroutine."""
 
 
-class _Notebook(Host):
-    """Connects each run with this process (a kernel or a terminal): with the event loop, the cells and the user."""
+class _Process(Host):
+    """Connects each run with this Python process: with its event loop, its output, and the notebook that shows a Result."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
 
     def one_loop(self) -> RunSync:
         return kernel.StreamRunner(instead=_AWAIT_SESSION)
-
-    def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        if kernel.get_shell() is None:
-            return nullcontext()
-        live.warn_of_ignored_ctrl_c()
-        # If a person may be asked, a tool's `clear_output()` must not remove the decisions from the cell.
-        return kernel.running_in_cell(may_be_cleared=not may_ask)
-
-    def importing(self) -> AbstractContextManager[object]:
-        return nullcontext() if kernel.get_shell() is None else live.say_importing()
-
-    async def stopped(self, error: asyncio.CancelledError) -> None:
-        if kernel.get_shell() is not None:
-            await kernel.end_interrupted_cell(error)
-
-    def finished(self, result: Result) -> None:
-        if kernel.get_shell() is not None:
-            live.keep(result)
-
-    def can_ask(self) -> bool:
-        return kernel.get_shell() is not None and live.can_ask_in_cell()
-
-    async def ask(self, approval: Approval) -> None:
-        await live.ask_in_cell(approval)
 
     @contextmanager
     def capture(self, sink: Sink, *, shown: bool) -> Iterator[None]:
@@ -160,8 +136,32 @@ class _Notebook(Host):
         return live.diagram(result)
 
 
-NOTEBOOK = _Notebook()
-"""The `Host` of every run in this process."""
+class _Notebook(_Process):
+    """Connects each run with IPython (a kernel or a terminal): with its cells and its user."""
+
+    def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
+        live.warn_of_ignored_ctrl_c()
+        # If a person may be asked, a tool's `clear_output()` must not remove the decisions from the cell.
+        return kernel.running_in_cell(may_be_cleared=not may_ask)
+
+    def importing(self) -> AbstractContextManager[object]:
+        return live.say_importing()
+
+    async def stopped(self, error: asyncio.CancelledError) -> None:
+        await kernel.end_interrupted_cell(error)
+
+    def finished(self, result: Result) -> None:
+        live.keep(result)
+
+    def can_ask(self) -> bool:
+        return live.can_ask_in_cell()
+
+    async def ask(self, approval: Approval) -> None:
+        await live.ask_in_cell(approval)
+
+
+PROCESS, NOTEBOOK = _Process(), _Notebook()
+"""The `Host` of every run: NOTEBOOK if IPython is running, PROCESS in plain Python."""
 
 
 class _RowsInNotebook(RowsPresenter):
@@ -193,9 +193,10 @@ def _config(harness: object, keywords: Keywords) -> Config:
             raise
         made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
         raise made(str(error)) from None
-    if kernel.get_shell() is not None:
+    host: Host = PROCESS if kernel.get_shell() is None else NOTEBOOK
+    if host is NOTEBOOK:
         kernel.watch_cells()
-    return dataclasses.replace(config, host=NOTEBOOK)
+    return dataclasses.replace(config, host=host)
 
 
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
@@ -301,7 +302,7 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
     if callable(model) and not isinstance(model, Answers):
         given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)
-    ask = live.ask_about_row if NOTEBOOK.can_ask() else None
+    ask = live.ask_about_row if config.host.can_ask() else None
     return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)
 
 
