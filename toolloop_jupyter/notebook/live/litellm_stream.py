@@ -1,8 +1,7 @@
 """Convert a stream of LiteLLM's own harnesses (`litellm.harness`) into a stream of our events, which `show()` can show.
 
 Our event classes have the names of the classes in `litellm.harness.types` (1.110), and all their fields. This module does not
-import LiteLLM, since the code that made LiteLLM's events has imported it. If a later release of LiteLLM adds an event class,
-each event of that class is shown as one line.
+import LiteLLM, since the code that made LiteLLM's events has imported it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import (
@@ -37,12 +36,9 @@ Shown: TypeAlias = Event | Compaction | Notice
 Theirs: TypeAlias = Any
 """An object of one of LiteLLM's classes, which are not imported here."""
 Made = TypeVar("Made")
-_KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
-"""Our event classes whose objects can be made from the fields of LiteLLM's objects."""
 
 LOOK = 0.15
-"""Seconds that we wait for the answer of LiteLLM's `on_approval` before we show a card. While the card is shown, we look for
-the answer again at this interval."""
+"""Seconds between two looks whether LiteLLM's `on_approval` has decided a request. No card is shown before the first look."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
 """The reason with which LiteLLM denies a request that the reader of its stream has not answered."""
@@ -63,11 +59,10 @@ def convert_result(result: Theirs) -> Result:
     """Convert LiteLLM's Result into a Result of this package. Return a Result of this package unchanged."""
     if isinstance(result, Result):
         return result
-    converted = _Conversion(live=False)
+    conversion = _Conversion(live=False)
     for event in result.events:
-        converted.take(event)
-    converted.end(result)
-    return converted.result(result)
+        conversion.take(event)
+    return conversion.end(result)
 
 
 class LiteLLMStream:
@@ -83,76 +78,82 @@ class LiteLLMStream:
             stream, "__anext__", functools.partial(asyncio.to_thread, next, stream, None)
         )
         self._reading: asyncio.Future[object] | None = None
-        self._converted = _Conversion(live=True)
+        self._conversion = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
-        self._deciding: asyncio.Future[None] | None = None
-        """The task that waits for LiteLLM's own decision about the last request."""
-        self._cancelled = False
         self.result: Theirs = None
         """LiteLLM's Result; None before LiteLLM's Done event."""
 
     def cancel(self) -> None:
         """Stop the turn, and deny its open requests."""
-        self._cancelled = True
         self._stream.cancel()
-        self._converted.deny_open()
+        for request in self._conversion.requests.values():
+            request.ours.deny(ENDED, by="stop")
 
     def __aiter__(self) -> LiteLLMStream:
         return self
 
     async def __anext__(self) -> Shown:
-        if self._deciding is not None:
-            self._deciding.cancel()
-            self._deciding = None
         if not self._ready:
-            self._converted.hand_back()
+            for request in self._conversion.requests.values():
+                request.answer_theirs()
         while not self._ready:
             self._reading = self._reading or asyncio.ensure_future(self._read())
             event = await asyncio.shield(self._reading)
             self._reading = None
             if event is None:
                 raise StopAsyncIteration
-            self._ready.extend(self._converted.take(event))
+            self._ready += self._conversion.take(event)
             if _is_theirs(event, Done):
                 self.result = event.result  # type: ignore[attr-defined]
-            if isinstance(self._ready[-1], Approval):
-                await asyncio.sleep(LOOK)
-                self._converted.take_over(self._ready[-1].call_id)
-                if self._cancelled:
-                    self._converted.deny_open()
-        event = self._ready.popleft()
-        if isinstance(event, Approval) and not event.answered:
-            self._deciding = asyncio.ensure_future(self._take_over_later(event))
-        return event
+            elif isinstance(asked := self._ready[-1], Approval):
+                await self._conversion.requests[asked.call_id].begin()
+        return self._ready.popleft()
 
-    async def _take_over_later(self, ours: Approval) -> None:
-        """Wait until LiteLLM's request is decided. Then give `ours`, our request, the same decision. The card then stops waiting.
 
-        The decision may come from a late answer of LiteLLM's `on_approval`, or from code that cancels LiteLLM's stream.
-        """
-        while not ours.answered:
+class _Request:
+    """A request of LiteLLM's for approval, and our request for the same call. One decision decides both."""
+
+    def __init__(self, theirs: Theirs, ours: Approval) -> None:
+        self.theirs, self.ours = theirs, ours
+        self._watching: asyncio.Future[None] | None = None
+
+    async def begin(self) -> None:
+        """Give LiteLLM's `on_approval` a moment to decide. After that, look again and again, while our card may be shown."""
+        await asyncio.sleep(LOOK)
+        self.answer_ours()
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        while not self.ours.answered:
             await asyncio.sleep(LOOK)
-            self._converted.take_over(ours.call_id)
+            self.answer_ours()
 
+    def answer_theirs(self) -> None:
+        """Give our decision to LiteLLM. If there is none, LiteLLM denies its request, or waits for its `on_approval`."""
+        if self.ours.decision is not None and not self.theirs.answered:
+            self.theirs.allow() if self.ours.decision.allowed else self.theirs.deny(self.ours.decision.reason)
 
-def _find_answer(theirs: Theirs) -> Decision | None:
-    """Return the decision about LiteLLM's request `theirs`; None if the request is not decided yet."""
-    if not theirs.answered:
-        return None
-    try:
-        theirs.wait().send(None)  # the future is done, so this ends at once, also on another loop
-    except StopIteration as ended:
-        allowed, reason = ended.value
-        return Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")
-    except asyncio.CancelledError:
-        pass
-    return Decision(False, ENDED, by="stop")
+    def answer_ours(self) -> Decision | None:
+        """If LiteLLM's request is decided, decide ours in the same way. Return the decision that LiteLLM has followed."""
+        if not self.theirs.answered:
+            return None
+        try:
+            self.theirs.wait().send(None)  # the future is done, so this ends at once, also on another loop
+        except StopIteration as ended:
+            allowed, reason = ended.value
+            followed = Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")
+        except asyncio.CancelledError:
+            followed = Decision(False, ENDED, by="stop")
+        decide = self.ours.allow if followed.allowed else functools.partial(self.ours.deny, followed.reason)
+        decide(by=followed.by)
+        ours = self.ours.decision
+        return ours if ours is not None and ours.allowed == followed.allowed else followed
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
-    """Make an object with the fields of `theirs`, an object of LiteLLM. `kind` is our class for it."""
-    names: Mapping[str, object] = getattr(kind, "__dataclass_fields__", {})
-    return kind(**{name: getattr(theirs, name) for name in names if hasattr(theirs, name)})
+    """Make an object of our class `kind` with the fields of `theirs`, an object of LiteLLM."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{each.name: getattr(theirs, each.name) for each in fields if hasattr(theirs, each.name)})
 
 
 class _Conversion:
@@ -165,32 +166,27 @@ class _Conversion:
         """The converted events. They include notices for events that have no class of ours."""
         self._open: dict[str, tuple[ToolCall, float]] = {}
         """The id of each call without a result -> (the call, the time at which it began)."""
-        self._asked: dict[str, tuple[Theirs, Approval]] = {}
-        """The id of a call -> (LiteLLM's request, our request)."""
+        self.requests: dict[str, _Request] = {}
+        """The id of a call -> the request for it."""
         self._text = ""
 
     def take(self, event: Theirs) -> list[Shown]:
         """Convert one of LiteLLM's events, and return our events for it."""
         if _is_theirs(event, Done):
-            return [*self.end(event.result), Done(self.result(event.result))]
-        made = self._request(event) if _is_theirs(event, Approval) else [self._make(event)]
-        self._events += made
-        return made
+            known = len(self._events)
+            result = self.end(event.result)
+            return [*self._events[known:], Done(result)]
+        made = self._request(event) if _is_theirs(event, Approval) else self._convert(event)
+        self._events.append(made)
+        return [made]
 
-    def end(self, result: Theirs) -> list[Shown]:
-        """Return [a Text event with the answer of LiteLLM's Result] if no earlier event had this answer; else []."""
-        is_answer = result.stop_reason != "runtime_error" and result.output is None
-        if not is_answer or result.text.strip() in self._text:
-            return []
-        unsaid = Text(("\n\n" if self._text else "") + result.text)
-        self._events.append(unsaid)
-        return [unsaid]
-
-    def result(self, theirs: Theirs) -> Result:
-        """Convert LiteLLM's Result into ours."""
+    def end(self, theirs: Theirs) -> Result:
+        """Convert LiteLLM's Result into ours. If no event had the answer, add a Text event with the answer."""
         failed = theirs.stop_reason == "runtime_error"
         # LiteLLM's Result has no field for an error. The message of the error is at the end of `text`.
         error = theirs.text.removeprefix(self._text).strip() or "the run failed, and gave no reason"
+        if not failed and theirs.output is None and theirs.text.strip() not in self._text:
+            self._events.append(Text(("\n\n" if self._text else "") + theirs.text))
         return Result(
             text=self._text if failed else theirs.text,
             output=theirs.output,
@@ -203,73 +199,46 @@ class _Conversion:
             error=error if failed else None,
         )
 
-    def hand_back(self) -> None:
-        """Answer each open request of LiteLLM's with the decision about our request for the same call.
+    def _convert(self, event: Theirs) -> Shown:
+        """Copy an event that is no request. A class that we do not know (of a later LiteLLM) becomes one line."""
+        if _is_theirs(event, ToolResult):
+            return self._end_call(_copy(ToolResult, event))
+        if _is_theirs(event, ToolCall):
+            call = _copy(ToolCall, event)
+            self._open[call.id] = call, time.monotonic()
+            return call
+        if _is_theirs(event, Text):
+            self._text += event.delta
+        kinds: tuple[Callable[..., Shown], ...] = Text, Reasoning, FileChange, Compaction
+        for kind in kinds:
+            if _is_theirs(event, kind):  # type: ignore[arg-type]
+                return _copy(kind, event)
+        return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
 
-        If our request has no decision, do nothing. LiteLLM then denies its own request.
-        """
-        for theirs, ours in self._asked.values():
-            if ours.decision is not None and not theirs.answered:
-                theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
-
-    def deny_open(self) -> None:
-        """Deny all our requests that are not decided. Called when the turn is cancelled."""
-        for _, ours in self._asked.values():
-            ours.deny(ENDED, by="stop")
-
-    def take_over(self, call_id: str) -> Decision | None:
-        """LiteLLM and we have each asked about this call. If LiteLLM's question is decided, decide ours in the same way.
-
-        Return the decision that LiteLLM has followed; None if there is none yet.
-        """
-        theirs, ours = self._asked[call_id]
-        answer = _find_answer(theirs)
-        if answer is not None and not ours.answered:
-            ours.allow(by=answer.by) if answer.allowed else ours.deny(answer.reason, by=answer.by)
-        same = answer is not None and ours.decision is not None and ours.decision.allowed == answer.allowed
-        return ours.decision if same else answer
-
-    def _make(self, event: Theirs) -> Shown:
-        kind: Any = next((kind for kind in _KINDS if _is_theirs(event, kind)), None)
-        if kind is None:
-            return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
-        made: Shown = _copy(kind, event)
-        if isinstance(made, Text):
-            self._text += made.delta
-        elif isinstance(made, ToolCall):
-            self._open[made.id] = (made, time.monotonic())
-        return self._end_call(made) if isinstance(made, ToolResult) else made
-
-    def _request(self, theirs: Theirs) -> list[Shown]:
-        """Make our approval request from LiteLLM's. LiteLLM's request names no call, so we choose an open call of the same tool.
-
-        If no call of the tool is open, we make a call. Returns [our request], or [the new call, our request].
-        """
-        calls = [call for call, _ in self._open.values() if call.id not in self._asked]
+    def _request(self, theirs: Theirs) -> Approval:
+        """Make our request from LiteLLM's, which names no call: it is for an open call of the same tool, if there is one."""
+        calls = [call for call, _ in self._open.values() if call.id not in self.requests]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
-        fitting = [call for call in calls if call.input == theirs.input] or calls
-        call = (
-            fitting or [ToolCall(f"asked-{len(self._asked)}", theirs.tool, theirs.tool, dict(theirs.input))]
-        )[0]
-        self._open.setdefault(call.id, (call, time.monotonic()))
+        calls.sort(key=lambda call: call.input != theirs.input)
         ours = Approval(
             tool=theirs.tool,
             input=theirs.input,
-            call_id=call.id,
+            call_id=calls[0].id if calls else f"asked-{len(self.requests)}",
             why="the agent asks",
             scopes=("call",),  # LiteLLM's request can only be allowed or denied unchanged, for one call
             editable=False,
         )
-        self._asked[call.id] = (theirs, ours)
-        self.take_over(call.id)
-        return [ours] if fitting else [call, ours]
+        self.requests[ours.call_id] = _Request(theirs, ours)
+        self.requests[ours.call_id].answer_ours()
+        return ours
 
     def _end_call(self, result: ToolResult) -> Shown:
         """Add the decision and the seconds of the call to `result`. These seconds include the wait for the decision."""
         if result.id not in self._open:
             return Notice(f"a result came without its tool call: {first_line(result.output, 200)}")
         _, began = self._open.pop(result.id)
-        decision = self.take_over(result.id) if result.id in self._asked else None
+        request = self.requests.get(result.id)
+        decision = request.answer_ours() if request is not None else None
         return dataclasses.replace(
             result,
             value=result.output,
