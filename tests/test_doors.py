@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
-from toolloop_jupyter.api import ROWS_PRESENTER
+from toolloop_jupyter.api import NOTEBOOK
 from toolloop_jupyter.core.events import errors
 from toolloop_jupyter.core.events.approval import Decision
 from toolloop_jupyter.core.events.errors import Mistake
@@ -165,7 +165,7 @@ def rows_of(run):
     row = Row(0, "k", {KEY: KEY, "text": f"with {KEY}"}, run.result, f"no access with {KEY}")
     done = Row(1, "k", {"text": KEY}, run.result)
     progress = RowsProgress(2, 1, 1, last=(row, done), message=f"stopped with {KEY}")
-    return Rows({0: row, 1: done}, progress, message=f"stopped with {KEY}", presenter=ROWS_PRESENTER)
+    return Rows({0: row, 1: done}, progress, message=f"stopped with {KEY}", presenter=NOTEBOOK.presenter)
 
 
 def rows_in_a_terminal(run, capsys):

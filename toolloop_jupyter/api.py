@@ -30,7 +30,7 @@ from .core.events import (
     Sink,
 )
 from .core.loop import Config
-from .core.rows import Rows, RowsOptions, RowsPresenter, RowsRun
+from .core.rows import Rows, RowsOptions, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,
@@ -101,6 +101,8 @@ _AWAIT_SESSION = "write `async with aagent_session(…)`"
 class _Process(Host):
     """Connects each run with this Python process: with its event loop, its output, and the notebook that shows a Result."""
 
+    presenter = live.NotebookPresenter()
+
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
 
@@ -122,18 +124,6 @@ class _Process(Host):
 
     def name_code(self, traceback: str) -> str:
         return kernel.name_cells(traceback)
-
-    def display(self, result: Result) -> None:
-        live.display(result)
-
-    def bundle(self, result: Result) -> Mapping[str, str]:
-        return live.bundle(result)
-
-    def markdown(self, result: Result) -> str:
-        return live.markdown(result)
-
-    def diagram(self, result: Result) -> object:
-        return live.diagram(result)
 
 
 class _Notebook(_Process):
@@ -162,20 +152,6 @@ class _Notebook(_Process):
 
 PROCESS, NOTEBOOK = _Process(), _Notebook()
 """The `Host` of every run: NOTEBOOK if IPython is running, PROCESS in plain Python."""
-
-
-class _RowsInNotebook(RowsPresenter):
-    """Shows a `Rows` in a cell of the notebook."""
-
-    def display(self, rows: Rows) -> None:
-        live.display_rows(rows)
-
-    def bundle(self, rows: Rows) -> Mapping[str, str]:
-        return live.bundle_rows(rows)
-
-
-ROWS_PRESENTER = _RowsInNotebook()
-"""Shows every `Rows` that is made in this process."""
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
@@ -303,7 +279,7 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
         given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)
     ask = live.ask_about_row if config.host.can_ask() else None
-    return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)
+    return RowsRun(config, prompt, rows, options, ask=ask)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

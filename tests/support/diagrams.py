@@ -24,7 +24,7 @@ def a_run(**more) -> Result:
         "spans": spans,
         "model": "openai/gpt-4o-mini",
         "prompt": "Tidy up.",
-        "presenter": NOTEBOOK,
+        "presenter": NOTEBOOK.presenter,
         **more,
     }
     return Result("Done.", None, [], [], Usage(10, 20, 3), 0.01, "done", "s", **facts)

@@ -10,7 +10,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent, aagent_session, agent_session, tool
-from toolloop_jupyter.core.events import Host, Observer, PrintKeeper
+from toolloop_jupyter.core.events import Host, Observer, Presenter, PrintKeeper
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 
@@ -118,8 +118,17 @@ async def test_kept_prints_reach_the_model(capsys, observed):
     assert capsys.readouterr().out == ("" if observed else "doubling\n")
 
 
+class PlainPresenter(Presenter):
+    """Shows every Result with the same words."""
+
+    def bundle(self, value):
+        return {"text/plain": "as this host shows it"}
+
+
 class Quiet(Host):
     """A host that keeps what is printed and who has ended."""
+
+    presenter = PlainPresenter()
 
     def __init__(self):
         self.log = []
@@ -138,9 +147,6 @@ class Quiet(Host):
     async def ask(self, approval):
         self.log.append(("ask", approval.tool))
         approval.allow(by="click")
-
-    def bundle(self, result):
-        return {"text/plain": "as this host shows it"}
 
 
 @pytest.mark.parametrize("permissions", ["full", "ask"])

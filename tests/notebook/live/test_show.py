@@ -10,6 +10,7 @@ import pytest
 
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent, agent, show
+from toolloop_jupyter.api import NOTEBOOK
 from toolloop_jupyter.core.events.errors import HarnessError
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.live import asking, view
@@ -383,10 +384,10 @@ def test_a_result_is_hidden_only_in_the_cell_that_showed_it(cell):
     """The value of the cell whose run was shown is not shown twice; in a later cell it is shown."""
     made = show(agent(Harness.TOOL_LOOP, "Hi", stream=True, model="toolloop/demo"))
     cell.outputs.clear()
-    presenting.display(made)
+    NOTEBOOK.presenter.display(made)
     assert not cell.outputs
     show(agent(Harness.TOOL_LOOP, "Hi", stream=True, model="toolloop/demo"))
     cell.execution = "two"
     cell.outputs.clear()
-    presenting.display(made)
+    NOTEBOOK.presenter.display(made)
     assert cell.outputs

@@ -161,8 +161,11 @@ class PrintKeeper:
         return []
 
 
-class Host(Presenter):
+class Host:
     """The place where a run happens. This class is for plain Python; a subclass for notebooks uses the kernel and its cells."""
+
+    presenter = Presenter()
+    """Shows the results of the runs."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         """Run the coroutine that `make()` returns, and return its result. Sync code calls this method."""

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 class Presenter:
-    """Shows a Result to people. This class writes plain text; a notebook's presenter shows the run's transcript."""
+    """Shows a Result, or the Rows of a table, to people. This class writes plain text; a notebook's presenter shows transcripts."""
 
-    def display(self, result: Result) -> None:
-        """Show `result` as the output of a cell."""
-        print(repr(result))  # noqa: T201 - what IPython would do
+    def display(self, value: object) -> None:
+        """Show `value`, a Result or Rows, as the output of a cell."""
+        print(repr(value))  # noqa: T201 - what IPython would do
 
-    def bundle(self, result: Result) -> Mapping[str, str]:
-        """Return the MIME bundle of `result`."""
-        return {"text/plain": repr(result)}
+    def bundle(self, value: object) -> Mapping[str, str]:
+        """Return the MIME bundle of `value`, a Result or Rows."""
+        return {"text/plain": repr(value)}
 
     def markdown(self, result: Result) -> str:
         """Return `result` as Markdown that is safe to show anywhere."""

@@ -2,4 +2,4 @@
 
 from .job import AskRow
 from .run import RowsRun
-from .values import Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsSpeed, RowsWatcher
+from .values import Row, Rows, RowsOptions, RowsProgress, RowsSpeed, RowsWatcher

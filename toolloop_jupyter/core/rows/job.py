@@ -59,6 +59,9 @@ class RowHost(Host):
     total: int | None = None
     ask_row: AskRow | None = None
 
+    def __post_init__(self) -> None:
+        self.presenter = self.outer.presenter
+
     def importing(self) -> AbstractContextManager[object]:
         return self.outer.importing()
 
@@ -78,18 +81,6 @@ class RowHost(Host):
 
     def name_code(self, traceback: str) -> str:
         return self.outer.name_code(traceback)
-
-    def display(self, result: Result) -> None:
-        self.outer.display(result)
-
-    def bundle(self, result: Result) -> Mapping[str, str]:
-        return self.outer.bundle(result)
-
-    def markdown(self, result: Result) -> str:
-        return self.outer.markdown(result)
-
-    def diagram(self, result: Result) -> object:
-        return self.outer.diagram(result)
 
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:

@@ -16,7 +16,7 @@ from .pace import Pace
 from .source import RowSource
 from .store import Store, decode_row, encode_row
 from .table import RowPrompt, Table, list_fields
-from .values import Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher, Tally
+from .values import Row, Rows, RowsOptions, RowsProgress, RowsWatcher, Tally
 
 if TYPE_CHECKING:
     from .workers import Workers
@@ -38,7 +38,6 @@ class RowsRun:
         *,
         watcher: RowsWatcher = RowsWatcher(),  # noqa: B008
         ask: AskRow | None = None,
-        presenter: RowsPresenter = RowsPresenter(),  # noqa: B008
     ) -> None:
         """Check all arguments. No request is sent before `collect`.
 
@@ -51,7 +50,7 @@ class RowsRun:
         check_values({name: getattr(options, name) for name in ("concurrency", "max_cost", "on_error")})
         table = Table(rows, () if config.output is None else list_fields(config.output.kind))
         filled = RowPrompt(prompt, table, options.variables, config.host.name_code)
-        self._options, self._watcher, self._presenter = options, watcher, presenter
+        self._options, self._watcher = options, watcher
         self._pace = Pace(options.concurrency, options.max_cost, self._wake)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
         asked = dataclasses.replace(config.options, completion_kwargs=unstreamed)
@@ -103,7 +102,7 @@ class RowsRun:
             tally.list_cut(),
             self._state.message,
             tally.table,
-            self._presenter,
+            self._config.host.presenter,
         )
 
     async def preview(self) -> Request | None:
@@ -171,8 +170,7 @@ class RowsRun:
     async def _keep_line(self, line: Mapping[str, Any], job: Job) -> None:
         """Keep a row that a worker has run, and count its cost."""
         self._pace.is_final = self._pace.is_final or bool(line.get("ends_all"))
-        host = self._source.make_host(job.number)
-        row = decode_row(line, job.number, job.input, self._config.output, host)
+        row = decode_row(line, job.number, job.input, self._config.output, self._config.host.presenter)
         self._pace.add_cost(row.cost or 0.0)
         if row.result is not None:
             SPENDING.add_run(row.result.usage, row.cost)

@@ -102,7 +102,7 @@ class RowSource:
             if isinstance(row, Raised) or row is MISSING:
                 return
             host = self.make_host(number)
-            found = self._prepare(number, row, host)
+            found = self._prepare(number, row)
             if isinstance(found, Job):
                 yield found, host
                 since = time.monotonic()
@@ -117,7 +117,7 @@ class RowSource:
         prompt = self._prompt.fill(row)
         return Job(number, row, prompt, self._keys.make(prompt))
 
-    def _prepare(self, number: int, row: Mapping[str, Any], host: RowHost) -> Job | Row:
+    def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
         """Return the Job of a row that has to be run.
 
         Return a finished Row if the store has an answer for the row, or a failed Row if the row's prompt cannot be filled in.
@@ -132,7 +132,8 @@ class RowSource:
             with contextlib.suppress(
                 ValueError, KeyError, TypeError
             ):  # another release has written the line: run the row again
-                stored = decode_row(line, number, row, self._config.output, host)
+                config = self._config
+                stored = decode_row(line, number, row, config.output, config.host.presenter)
                 return dataclasses.replace(stored, from_store=True)
         self.again += self._store.has_failed(job.key)
         return job

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..events import OnError, Result, Usage
+from ..events import OnError, Presenter, Result, Usage
 from ..text import hide, hide_in_repr
 from .table import Table
 
@@ -203,18 +203,6 @@ class RowsWatcher:
         """Called when the progress has changed, perhaps hundreds of times per second."""
 
 
-class RowsPresenter:
-    """Shows a `Rows` object to people. This class shows plain text; a notebook has a subclass that shows HTML."""
-
-    def display(self, rows: Rows) -> None:
-        """Show the rows as the value of a cell."""
-        print(repr(rows))  # noqa: T201 - as IPython would show it
-
-    def bundle(self, rows: Rows) -> Mapping[str, str]:
-        """Return the MIME bundle of the rows."""
-        return {"text/plain": repr(rows)}
-
-
 @dataclass(frozen=True)
 class RowsOptions:
     """The options of a whole rows run. The options of the single rows are in the run's `Config`."""
@@ -252,7 +240,7 @@ class Rows(Sequence[Row]):
     message: str = ""
     """Why the run ended early, in one line; "" if the run did not end early."""
     table: Table | None = field(default=None, repr=False, compare=False)
-    presenter: RowsPresenter = field(default=RowsPresenter(), repr=False, compare=False)
+    presenter: Presenter = field(default=Presenter(), repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.ended)

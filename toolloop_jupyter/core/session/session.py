@@ -423,7 +423,7 @@ class AsyncSession:
             prompt=turn.prompt.text,
             spans=tuple(turn.spent.spans),
             output_attempts=turn.answer.attempts,
-            presenter=turn.config.host,
+            presenter=turn.config.host.presenter,
         )
 
 

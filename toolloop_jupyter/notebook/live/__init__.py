@@ -13,18 +13,13 @@ from .asking import (
 from .outputs import LOADING, CallOutputs, pass_on, take_figures
 from .places import CellOutput, OutputColumn
 from .presenter import (
+    NotebookPresenter,
     ask_about_row,
     ask_in_cell,
-    bundle,
-    bundle_rows,
     can_ask_in_cell,
-    diagram,
-    display,
-    display_rows,
     keep,
     last,
     mark_shown,
-    markdown,
     say_importing,
     show,
     warn_of_ignored_ctrl_c,

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from ...core.events import Approval, Mistake, Result, Scope
+from ...core.events import Approval, Mistake, Presenter, Result, Scope
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
@@ -109,7 +109,7 @@ def show(stream: Any, name: str | None = None) -> Any:
     and None is returned. Raises Mistake for any other value.
     """
     if isinstance(stream, Result) or is_litellm_result(stream):
-        kernel.Cell.here().display(bundle(convert_result(stream)))
+        kernel.Cell.here().display(make_bundle(render(convert_result(stream))))
         return None  # a Result would be the cell's value, and be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
         raise Mistake(_explain_no_stream(stream))
@@ -129,7 +129,7 @@ def _explain_no_stream(given: object) -> str:
 async def _show(stream: Any, name: str | None) -> Any:
     ours = getattr(stream, "aio", stream)  # a sync stream of ours has an async stream as `aio`
     if getattr(stream, "result", None) is not None:
-        kernel.Cell.here().display(bundle(convert_result(stream.result)))
+        kernel.Cell.here().display(make_bundle(render(convert_result(stream.result))))
         result = stream.result
     elif not isinstance(ours, AsyncEventStream):
         theirs = LiteLLMStream(stream)
@@ -178,43 +178,12 @@ def mark_shown(result: Result | RowsLike) -> None:
     _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 
 
-def display(result: Result) -> None:
-    """Show the transcript of `result` in the current cell, unless this cell has just shown the run."""
-    if not _was_shown(result):
-        kernel.Cell.here().display(bundle(result))
-    elif not kernel.in_kernel():
-        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
-
-
 def _was_shown(result: object) -> bool:
     """Return whether this cell has just shown the run of `result`. This deletes the information: a second call returns False."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
     return shown
-
-
-def display_rows(rows: RowsLike) -> None:
-    """Show the transcript of `rows` in the current cell, unless this cell has just shown the run of the rows."""
-    if not _was_shown(rows):
-        kernel.Cell.here().display(bundle_rows(rows))
-    elif not kernel.in_kernel():
-        print(repr(rows))  # noqa: T201 - after "Out[n]:"
-
-
-def bundle_rows(rows: RowsLike) -> Mapping[str, str]:
-    """Return the transcript of `rows` as a MIME bundle with "text/html" and "text/plain"."""
-    return make_bundle(draw_finished_rows(rows))
-
-
-def bundle(result: Result) -> Mapping[str, str]:
-    """Return the transcript of `result` as a MIME bundle with "text/html" and "text/plain"."""
-    return make_bundle(render(result))
-
-
-def markdown(result: Result) -> str:
-    """Return the transcript of `result` as Markdown. Each text in it is fenced code, so the Markdown is harmless everywhere."""
-    return to_markdown(result)
 
 
 class Diagram:
@@ -230,6 +199,26 @@ class Diagram:
         return self._bundle["text/plain"]
 
 
-def diagram(result: Result) -> Diagram:
-    """Return the diagram of a run. It shows when each model call, approval and tool call began and ended."""
-    return Diagram(make_bundle(timeline(result)))
+class NotebookPresenter(Presenter):
+    """Shows the transcripts of Results and of Rows in the cells of a notebook."""
+
+    def display(self, value: Any) -> None:
+        """Show the transcript of `value` in the current cell, unless this cell has just shown the run."""
+        if not _was_shown(value):
+            kernel.Cell.here().display(self.bundle(value))
+        elif not kernel.in_kernel():  # after "Out[n]:"
+            short = (
+                isinstance(value, Result)
+                and f"<Result: {value.stop_reason}, {counted(len(value.calls), 'tool call')}>"
+            )
+            print(short or repr(value))  # noqa: T201
+
+    def bundle(self, value: Any) -> Mapping[str, str]:
+        return make_bundle(render(value) if isinstance(value, Result) else draw_finished_rows(value))
+
+    def markdown(self, result: Result) -> str:
+        return to_markdown(result)
+
+    def diagram(self, result: Result) -> Diagram:
+        """Return the diagram of a run. It shows when each model call, approval and tool call began and ended."""
+        return Diagram(make_bundle(timeline(result)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...api import ROWS_PRESENTER, aagent_session
+from ...api import aagent_session
 from ...core.conversation import Prompt, read_prompt
 from ...core.events import (
     STOPPED,
@@ -375,7 +375,6 @@ class Notebook:
             RowsOptions(**given, max_cost=options["max_cost"], variables=find_named(body, self.names)),
             watcher=page,
             ask=page.ask,
-            presenter=ROWS_PRESENTER,
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:

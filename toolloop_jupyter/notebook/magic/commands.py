@@ -12,8 +12,8 @@ from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel
 from ..html import counted
-from ..live import bundle, cut_bytes
-from ..transcript import money, tell_tokens, write
+from ..live import cut_bytes
+from ..transcript import make_bundle, money, render, tell_tokens, write
 from . import doctor, sessions
 from .names import find_file, show_key
 from .options import OPTIONS, Options, parse, split_words
@@ -127,7 +127,7 @@ def show_runs(book: Notebook, words: list[str]) -> None:
     if not results:
         raise Mistake("nothing has run yet")
     for result in results:
-        kernel.Cell.here().display(bundle(result))
+        kernel.Cell.here().display(make_bundle(render(result)))
 
 
 def save(book: Notebook, words: list[str]) -> None:
