@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..core.events import Mistake
 from ..core.loop import read_gateway
-from ..core.text import hide_suspected, leave_out_user, plain, remember
+from ..core.text import hide_suspected, leave_out_user, plain, remember, shorten
 
 GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -176,8 +176,7 @@ def _refuse_beside(**options: object) -> None:
 
 
 def _shorten(text: str) -> str:
-    shown = hide_suspected(plain(text).replace("\n", " "))
-    return shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"
+    return shorten(hide_suspected(plain(text).replace("\n", " ")), _TITLE)
 
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..core.execution import Raised, attempt_call
-from ..core.text import make_wire_name, plain
+from ..core.text import make_wire_name, plain, shorten
 from ..core.tools import DescribedTool, JsonSchema, Tool, ToolContext, ToolSettings
 from .schema import SchemaArguments, find_problem, make_offered
 
@@ -139,8 +139,7 @@ def describe_claims(annotations: object) -> str:
 
 def shorten_description(text: str | None) -> str:
     """Return a tool's description as plain text with at most LONGEST_DESCRIPTION characters, for a model and a person."""
-    shown = inspect.cleandoc(plain(text or ""))
-    return shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
+    return shorten(inspect.cleandoc(plain(text or "")), LONGEST_DESCRIPTION)
 
 
 # --- results ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from typing import Any
 
 from ..core.execution import Raised, attempt_call, describe_error
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
+from ..core.text import shorten
 from . import registry
 from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, count_words, make_parts
 
@@ -247,6 +248,5 @@ def _read(number: int, turn: Content) -> tuple[Part, ...]:
 
 def _describe_last(messages: Messages) -> str:
     last: dict[str, Any] = messages[-1] if messages else {"role": "nobody", "content": ""}
-    content = str(last.get("content") or "")
-    shown = content if len(content) <= 120 else content[:119] + "…"
+    shown = shorten(str(last.get("content") or ""), 120)
     return f"from {last.get('role')!r}: {shown!r}"

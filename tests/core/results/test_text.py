@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, field_serializer
 
 from toolloop_jupyter.core.events import Result, Usage
-from toolloop_jupyter.core.results.text import LIMIT, cut, describe, tell
+from toolloop_jupyter.core.results.text import LIMIT, cut, describe
 
 
 def text(value, limit=None):
@@ -420,13 +420,13 @@ def test_an_error_that_was_raised_is_told_with_its_traceback() -> None:
     try:
         json.loads("{")
     except ValueError as error:
-        told = tell(error, name_code=lambda text: text.replace(__file__, "Cell In[3]"))
+        told = describe(error, name_code=lambda text: text.replace(__file__, "Cell In[3]"))
     assert told.text.startswith('Traceback (most recent call last):\n  File "Cell In[3]"')
     assert 'json.loads("{")' in told.text
     assert "decoder.py" not in told.text
     assert told.text.splitlines()[-1].startswith("json.decoder.JSONDecodeError: ")
-    assert tell(ValueError("no")).text == "ValueError: no"
-    assert len(tell(error_with("x" * 50_000), 2_000).text) <= 2_000
+    assert describe(ValueError("no"), name_code=str).text == "ValueError: no"
+    assert len(describe(error_with("x" * 50_000), 2_000, str).text) <= 2_000
 
 
 def error_with(message: str) -> ValueError:

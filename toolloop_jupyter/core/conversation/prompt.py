@@ -18,14 +18,16 @@ from ..events import ArgumentInvalid, Attachment
 from ..execution import Raised, attempt_call, describe_error
 from ..results import (
     MOST_EACH,
+    decode_picture,
+    describe,
     detect_format,
     draw_picture,
     find_figure,
     find_pictures,
     is_drawable,
+    make_address,
     make_thumbnail,
     measure_picture,
-    tell,
 )
 from ..text import is_deeper, join_surrogates, join_surrogates_in, plain
 
@@ -219,7 +221,7 @@ class _Writer:
 
         Raises ArgumentInvalid if `value` is a figure or a picture, but neither an image nor a text can be made of `value`.
         """
-        found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
+        found = attempt_call(is_drawable, value)
         if found is not True:
             return False
         data = draw_picture(value)
@@ -230,7 +232,7 @@ class _Writer:
             raise ArgumentInvalid(
                 f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
             )
-        elif find_figure(value) is not None or tell(value).text.startswith(
+        elif find_figure(value) is not None or describe(value).text.startswith(
             "<"
         ):  # the text only names its type
             raise ArgumentInvalid(
@@ -247,8 +249,7 @@ class _Writer:
                     self._add_picture(data, name)
 
     def _add_picture(self, data: bytes, name: str) -> None:
-        address = f"data:image/{detect_format(data)};base64,{base64.b64encode(data).decode()}"
-        part = {"type": "image_url", "image_url": {"url": address}}
+        part = {"type": "image_url", "image_url": {"url": make_address(data)}}
         self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
 
     def _add_file(self, data: bytes, name: str) -> None:
@@ -287,8 +288,7 @@ class _Writer:
         kind = {"image_url": "picture", "file": "file"}.get(part["type"], "audio")
         thumbnail = ""
         if kind == "picture" and isinstance(address, str) and address.startswith("data:image/"):
-            data = attempt_call(base64.b64decode, address.partition(",")[2])
-            if isinstance(data, bytes) and detect_format(data):
+            if data := decode_picture(address.partition(",")[2]):
                 name, thumbnail = _name(name, measure_picture(data)), make_thumbnail(data)
         elif kind == "file" and isinstance(inside, Mapping):
             name = name or _make_plain(str(inside.get("filename") or ""))
@@ -303,7 +303,7 @@ def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
     """
     if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)
-    told = tell(named.value, name_code=name_code)
+    told = describe(named.value, name_code=name_code)
     made = attempt_call(str, named.value) if told.fault else ""
     if isinstance(made, Raised):
         name = named.name or "value"

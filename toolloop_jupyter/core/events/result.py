@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..execution import shorten_repr
-from ..text import hide, hide_in_repr, make_wire_name
+from ..text import hide, hide_in_repr, make_wire_name, shorten
 from .approval import Approval, Decision
 from .events import (
     Attachment,
@@ -271,8 +271,7 @@ def _list_calls(calls: Sequence[ToolCall]) -> str:
 def _shorten(value: object) -> str:
     if value is ANY:
         return "anything"
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return shorten(json.dumps(value, ensure_ascii=False, default=repr), 60)
 
 
 def _count_times(count: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..events import PrintKeeper, ToolFailed, ToolResult
 from ..execution import Outcome, ToolTimeout, in_thread
-from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses, tell
+from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses
 from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall
 from .turn import Call
@@ -36,7 +36,7 @@ async def make_result(
     settings = bound.tool.settings
     limit = settings.max_result
     told = str(error) if isinstance(error, ToolFailed) else error
-    described = tell(outcome.value, limit, name_code) if error is None else describe(told, limit)
+    described = describe(outcome.value, limit, name_code) if error is None else describe(told, limit)
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     is_edited = call.decision is not None and call.decision.arguments is not None
     edits = _tell_edits(bound) if is_edited else ""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..events import Attachment, Fields, make_plain, read_content, read_fields, read_list
-from ..text import cut_half, hide_in_repr
+from ..text import cut_half, hide_in_repr, shorten
 
 _NAMES = ("think", "thinking", "budget:thinking")
 _OPENINGS = tuple(f"<{name}>" for name in _NAMES)
@@ -284,7 +284,7 @@ class Attachments:
 
     def _keep(self, kind: str, name: str, address: str = "") -> None:
         name = " ".join(name.split())
-        made = Attachment(kind, name if len(name) <= MOST_NAME else f"{name[:MOST_NAME]}…", address)
+        made = Attachment(kind, shorten(name, MOST_NAME), address)
         if made in self._found:
             return
         if len(self._found) >= MOST_ATTACHED:

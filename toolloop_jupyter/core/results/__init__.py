@@ -3,14 +3,15 @@
 from .images import (
     MOST_EACH,
     PicturePlace,
+    decode_picture,
     detect_format,
     draw_picture,
     find_figure,
     find_pictures,
     is_drawable,
+    make_address,
     make_addresses,
     make_thumbnail,
     measure_picture,
 )
-from .text import LIMIT, Described, cut, describe, tell
-from .tracebacks import cut_traceback
+from .text import LIMIT, Described, cut, cut_traceback, describe

@@ -36,7 +36,7 @@ MOST_THUMBNAIL = 100_000
 """The most characters in the data address of a thumbnail. A thumbnail shows a person which picture the model got."""
 
 
-def detect_format(data: bytes) -> str:
+def detect_format(data: bytes | bytearray) -> str:
     """Return the format of a picture from its first bytes: "png", "jpeg", "gif" or "webp"; "" if `data` is no picture."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
@@ -61,10 +61,10 @@ def _is_plotly(value: object) -> bool:
 
 
 def is_drawable(value: object) -> bool:
-    """Return True if `value` is the bytes of a picture, or an object that can draw itself, for example an image of Pillow."""
+    """Return True if `value` is a figure, the bytes of a picture, or an object that draws itself, such as an image of Pillow."""
     if isinstance(value, (bytes, bytearray)):
-        return detect_format(bytes(value[:16])) != ""
-    if _is_plotly(value):
+        return detect_format(value[:16]) != ""
+    if find_figure(value) is not None or _is_plotly(value):
         return True
     # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
     kind = type(value)
@@ -73,21 +73,35 @@ def is_drawable(value: object) -> bool:
 
 def read_picture(value: object) -> bytes:
     """Return the bytes of the picture of a drawable value (see `is_drawable`); b"" if drawing fails. Never raises."""
+    data = attempt_call(_draw, value)
+    return data if isinstance(data, bytes) else b""
+
+
+def _draw(value: Any) -> object:
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
+    if (figure := find_figure(value)) is not None:
+        buffer = io.BytesIO()
+        dpi = min(96.0, MOST_SIDE / max(*figure.get_size_inches(), 0.1))
+        figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
+        return buffer.getvalue()
     if _is_plotly(value):
-        drawn: Any = attempt_call(value.to_image, "png")  # type: ignore[attr-defined]  # a plotly figure has this method
-        return drawn if isinstance(drawn, bytes) else b""
-    for name in _METHODS:
-        method = getattr(type(value), name, None)
-        data = attempt_call(method, value) if callable(method) else None
-        if isinstance(data, tuple) and data:  # (data, metadata)
-            data = data[0]
-        if isinstance(data, str):
-            data = attempt_call(base64.b64decode, data)
-        if isinstance(data, bytes) and detect_format(data):
-            return data
-    return b""
+        return value.to_image("png")
+    methods = (getattr(type(value), name, None) for name in _METHODS)
+    drawn = (decode_picture(attempt_call(method, value)) for method in methods if callable(method))
+    return next(filter(None, drawn), b"")
+
+
+def decode_picture(data: object) -> bytes:
+    """Return the bytes of a picture as display methods return them: bytes, base64 text, or a tuple (data, metadata).
+
+    Returns b"" if `data` is none of these, or no picture.
+    """
+    if isinstance(data, tuple) and data:
+        data = data[0]
+    if isinstance(data, str):
+        data = attempt_call(base64.b64decode, data)
+    return data if isinstance(data, bytes) and detect_format(data) else b""
 
 
 def find_pictures(value: object) -> list[object]:
@@ -102,19 +116,18 @@ def find_pictures(value: object) -> list[object]:
 
 
 def _collect(value: Any, found: dict[int, object], depth: int) -> None:
+    parts: Iterable[object] = ()
     if isinstance(value, dict):
-        parts = itertools.islice(value.values(), _MOST_PARTS)
+        parts = value.values()
     elif isinstance(value, (list, tuple)):
-        parts = itertools.islice(value, _MOST_PARTS)
+        parts = value
     elif type(value).__name__ == "ndarray" and value.dtype.hasobject:
-        parts = itertools.islice(value.flat, _MOST_PARTS)
-    else:
-        drawable = find_figure(value)
-        if drawable is not None or is_drawable(value):
-            drawable = value if drawable is None else drawable
-            found.setdefault(id(drawable), drawable)
-        return
-    for part in parts if depth else ():
+        parts = value.flat
+    elif is_drawable(value):
+        figure = find_figure(value)
+        value = value if figure is None else figure
+        found.setdefault(id(value), value)
+    for part in itertools.islice(parts, _MOST_PARTS if depth else 0):
         _collect(part, found, depth - 1)
 
 
@@ -129,14 +142,38 @@ def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
         if len(addresses) == MOST_EACH:
             break
         if data := draw_picture(drawable):
-            addresses[_make_address(data)] = None
+            addresses[make_address(data)] = None
     return tuple(addresses)
+
+
+def make_address(picture: bytes) -> str:
+    """Return the data address of a picture: `data:image/png;base64,…`."""
+    return f"data:image/{detect_format(picture)};base64,{base64.b64encode(picture).decode()}"
 
 
 def draw_picture(drawable: object) -> bytes:
     """Return a picture for the model, as PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this fails. Never raises."""
-    data = attempt_call(_draw, drawable)
+    data = attempt_call(_fit, read_picture(drawable))
     return data if isinstance(data, bytes) else b""
+
+
+def _fit(data: bytes) -> bytes:
+    """Return the picture as PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this is not possible."""
+    is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
+    try:
+        from PIL import Image  # matplotlib installs Pillow; without Pillow, no picture can be made smaller
+    except ImportError:
+        return data if is_sent_so else b""
+    image = Image.open(io.BytesIO(data))
+    if is_sent_so and max(image.size) <= MOST_SIDE:
+        return data
+    image.thumbnail((MOST_SIDE, MOST_SIDE))
+    for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
+        buffer = io.BytesIO()
+        image.convert(mode).save(buffer, kind)
+        if buffer.tell() <= MOST_BYTES:
+            return buffer.getvalue()
+    return b""
 
 
 def make_thumbnail(picture: bytes) -> str:
@@ -145,7 +182,7 @@ def make_thumbnail(picture: bytes) -> str:
     Returns "" if the bytes are no picture, or if the picture is too large and Pillow is not installed. Never raises.
     """
     if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
-        return _make_address(picture)
+        return make_address(picture)
     made = attempt_call(_shrink, picture)
     return made if isinstance(made, str) else ""
 
@@ -160,7 +197,7 @@ def _shrink(picture: bytes) -> str:
         page.thumbnail((side, side))
         buffer = io.BytesIO()
         page.save(buffer, "JPEG", quality=quality)
-        if len(address := _make_address(buffer.getvalue())) <= MOST_THUMBNAIL:
+        if len(address := make_address(buffer.getvalue())) <= MOST_THUMBNAIL:
             return address
     return ""
 
@@ -178,40 +215,6 @@ def _read_size(picture: bytes) -> tuple[int, ...]:
     from PIL import Image
 
     return tuple(Image.open(io.BytesIO(picture)).size)
-
-
-def _make_address(picture: bytes) -> str:
-    return f"data:image/{detect_format(picture)};base64,{base64.b64encode(picture).decode()}"
-
-
-def _draw(drawable: object) -> bytes:
-    """Return a PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this is not possible.
-
-    Without Pillow, a picture cannot be made smaller.
-    """
-    figure = find_figure(drawable)
-    if figure is None:
-        data = read_picture(drawable)
-    else:
-        buffer = io.BytesIO()
-        dpi = min(96.0, MOST_SIDE / max(*figure.get_size_inches(), 0.1))
-        figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
-        data = buffer.getvalue()
-    is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
-    try:
-        from PIL import Image  # matplotlib installs Pillow; without Pillow, pictures are sent unchanged
-    except ImportError:
-        return data if is_sent_so else b""
-    image = Image.open(io.BytesIO(data))
-    if is_sent_so and max(image.size) <= MOST_SIDE:
-        return data
-    image.thumbnail((MOST_SIDE, MOST_SIDE))
-    for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
-        buffer = io.BytesIO()
-        image.convert(mode).save(buffer, kind)
-        if buffer.tell() <= MOST_BYTES:
-            return buffer.getvalue()
-    return b""
 
 
 def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
@@ -235,10 +238,7 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Return (the description, the length of the full description) of `data`.
-
-    A picture is described by its format, a UTF-8 text by its whole content, and other data by the first bytes.
-    """
+    """Describe a picture by its format, a UTF-8 text by its whole content, and other data by the first bytes."""
     kind, told = detect_format(data), f"{len(data):,} bytes"
     if kind == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])

@@ -1,9 +1,9 @@
-"""Convert the result of a tool to a text for the model. The length of the text is limited.
+"""Convert the result of a tool, or a value in a prompt, to a text for the model. The length of the text is limited.
 
-A text is not changed. A value with a JSON form becomes strict JSON. Any other value is described in words. The description
-of a table has its shape, its columns and its first rows. The description of a figure lists the things that are drawn in
-it. The same value gives the same text in every run: sets are sorted, and memory addresses are left out. The text is never
-empty. The public functions of this module never raise.
+A text is not changed. A value with a JSON form becomes strict JSON. An exception that was raised becomes its traceback. Any other
+value is described in words: a table by its shape, its columns and its first rows; a figure by the things that are drawn in it.
+The same value gives the same text in every run: sets are sorted, and memory addresses are left out. The text is never empty. The
+public functions of this module never raise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import math
 import pathlib
 import re
 import sys
+import sysconfig
+import traceback
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, ValuesView
@@ -26,11 +28,20 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
-from ..execution import MISSING, FirstItems, Raised, attempt_call, explain_error
+from ..execution import (
+    MISSING,
+    FirstItems,
+    Raised,
+    attempt_call,
+    describe_error,
+    explain_error,
+    get_message,
+    list_inner,
+)
+from ..text import join_surrogates, shorten
 from .images import describe_picture, is_drawable, read_picture
-from .tracebacks import cut_traceback
 
 LIMIT = 20_000
 """The most characters of a result that the model gets, unless the tool or the run sets another limit."""
@@ -59,74 +70,65 @@ class Described(NamedTuple):
     """The name of the exception that code of the value raised, if any. `text` then says that the value has no text."""
 
 
-def tell(
-    value: object, limit: int | None = None, name_code: Callable[[str], str] = lambda code: code
+def describe(
+    value: Any, limit: int | None = None, name_code: Callable[[str], str] | None = None
 ) -> Described:
-    """Return the text of a value for the model. The value is in a prompt, or is a tool's result. Never raises.
+    """Return the text of a value for the model, in at most `limit` characters (LIMIT if `limit` is None). Never raises.
 
-    The text of a raised exception is its traceback. `describe` makes the text of any other value. In a traceback,
-    `name_code` replaces the file names of cells by names that a person knows.
+    If `name_code` is given, the text of an exception that was raised is its traceback. In it, `name_code` replaces the file names
+    of cells by names that a person knows. Without `name_code`, the text of an exception is its message.
     """
-    error: Any = value
-    # `isinstance` would read the attribute `__class__` of the value, and this may raise.
-    if not issubclass(type(value), BaseException) or attempt_call(getattr, error, "__traceback__") is None:
-        return describe(value, limit)
-    text = name_code(cut_traceback(error)).rstrip()
-    return Described(cut(text, LIMIT if limit is None else max(limit, 1)), len(text))
-
-
-def describe(value: object, limit: int | None = None) -> Described:
-    """Return a description of a value, in at most `limit` characters (LIMIT if `limit` is None). Never raises."""
     limit = LIMIT if limit is None else max(limit, 1)
-    made = attempt_call(_describe, value, limit)
-    described = (
-        Described(_name_textless(value, made), 0, _name_fault(made)) if isinstance(made, Raised) else made
-    )
-    text, length, fault = described
-    if type(value) is FirstItems:  # `isinstance` would read the attribute `__class__` of the value
+    made: object
+    # `isinstance` would read the attribute `__class__` of the value, and this may raise.
+    is_error = name_code is not None and issubclass(type(value), BaseException)
+    if name_code and is_error and attempt_call(getattr, value, "__traceback__") is not None:
+        made = name_code(cut_traceback(value)).rstrip()
+    elif (made := attempt_call(_read_scalar, value)) is MISSING:
+        made = attempt_call(_describe_compound, value, limit)
+    text, length, fault = "", 0, ""
+    if isinstance(made, Raised):
+        text, fault = _name_textless(value, made), type(made.error).__name__
+    elif isinstance(made, Described):
+        text, length, fault = made
+    elif isinstance(made, str):
+        text = f"(only whitespace: {made[:40]!r})" if made.isspace() else made
+    else:
+        text = _JSON.encode(made)
+    if type(value) is FirstItems:
         kept = f"the first {len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; {kept} are kept"
         text, length = text + more, length + len(more)
     text = text or "(no output)"
-    if (
-        not text.isascii()
-    ):  # file names that cannot be decoded have lone surrogates, which a request cannot contain
+    if not text.isascii():  # names of files may have lone surrogates, which a request cannot contain
         text = text.encode("utf-8", "backslashreplace").decode()
+    length = max(length, len(text))
     if len(text) > limit:
         size = attempt_call(_count_items, value)
         text = cut(text, limit, "" if isinstance(size, Raised) else size, length)
-    return Described(text, max(length, len(text)), fault)
+    return Described(text, length, fault)
 
 
-def _describe(value: object, limit: int) -> Described:
-    """Return a description of a value. Its text may be longer than `limit`."""
-    if isinstance(value, str) and not isinstance(value, enum.Enum):
-        text = str.__str__(value)
-        if text and not text[:1000].strip() and not text.strip():
-            text = f"(only whitespace: {text[:40]!r})"
-        return Described(text, len(text))
-    plain, left_out, fault = _read_scalar(value), 0.0, ""
-    if plain is MISSING:
-        found = describe_table(value) or describe_picture(value, limit)
-        if found is not None:
-            return Described(*found)
-        reader = _Reader()
-        plain, fault = reader.read(value), reader.fault
-        left_out = reader.left_out / reader.seen
+def _describe_compound(value: object, limit: int) -> Described:
+    """Return a description of a value that is no scalar. Its text may be longer than `limit`."""
+    if found := describe_table(value) or describe_picture(value, limit):
+        return Described(*found)
+    reader = _Reader()
+    plain = reader.read(value)
     text = plain if isinstance(plain, str) else _JSON.encode(plain)
     # The full length is an estimate: each value that was not read counts with the average length of the read values.
-    return Described(text, int(len(text) * (1 + left_out)), fault)
+    return Described(text, int(len(text) * (1 + reader.left_out / reader.seen)), reader.fault)
 
 
+@dataclasses.dataclass
 class _Reader:
     """Converts a structure to plain JSON data. A part without a JSON form becomes a text. Reads at most _MAX_ITEMS values."""
 
-    def __init__(self) -> None:
-        self.seen = 0
-        self.left_out = 0
-        self.fault = ""
-        """The name of the exception that the outermost value raised, if any. A part that raises is replaced by a note."""
-        self._inside: set[int] = set()
+    seen: int = 0
+    left_out: int = 0
+    fault: str = ""
+    """The name of the exception that the outermost value raised, if any. A part that raises is replaced by a note."""
+    _inside: set[int] = dataclasses.field(default_factory=set)
 
     def read(self, value: object, depth: int = 0) -> object:
         self.seen += 1
@@ -141,49 +143,50 @@ class _Reader:
         self._inside.discard(id(value))
         if not isinstance(made, Raised):
             return made
-        self.fault = _name_fault(made) if depth == 0 else self.fault
+        self.fault = type(made.error).__name__ if depth == 0 else self.fault
         return _name_textless(value, made)
 
-    def _read_compound(self, value: object, depth: int) -> object:
-        found = describe_table(value) or describe_picture(value, _NESTED_LIMIT)
-        if found is not None:
+    def _read_compound(self, value: Any, depth: int) -> object:
+        if found := describe_table(value) or describe_picture(value, _NESTED_LIMIT):
             return cut(found[0], _NESTED_LIMIT)
         # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
-        if callable(own := getattr(type(value), "_repr_model_", None)) and isinstance(
-            text := own(value), str
-        ):
+        own = getattr(type(value), "_repr_model_", None)
+        if callable(own) and isinstance(text := own(value), str):
             return text
         if isinstance(value, BaseModel):
-            return self.read(_read_model(value), depth)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            value = {
-                one.name: getattr(value, one.name, None) for one in dataclasses.fields(value) if one.repr
-            }
+            dumped = attempt_call(lambda: value.model_dump(mode="json", by_alias=True, warnings="none"))
+            if not isinstance(dumped, Raised):
+                return self.read(dumped, depth)
+            names = [name for name, field in type(value).model_fields.items() if field.repr]
+            value = {name: getattr(value, name, None) for name in names}
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in dataclasses.fields(value) if field.repr]
+            value = {name: getattr(value, name, None) for name in names}
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
             value = dict(zip(value._fields, value, strict=False))
+        if isinstance(value, (Mapping, AbstractSet, list, tuple, deque, ValuesView)):
+            return self._read_items(value, depth)
+        return _describe_object(value)
+
+    def _read_items(self, values: Any, depth: int) -> object:
+        """Read a mapping, a set or a sequence. A note in its JSON says how many items are left out, if any."""
         room = max(_MAX_ITEMS - self.seen, 6)
-        if isinstance(value, Mapping):
-            entries = {self._name(key): self.read(value[key], depth) for key in itertools.islice(value, room)}
-            return {**entries, **self._note(len(value) - room, "entries", "…")}
-        if isinstance(value, AbstractSet):
-            self._note(len(value) - room, "items")
-            items = [self.read(item, depth) for item in itertools.islice(value, room)]
+        missing = max(len(values) - room, 0)
+        self.left_out += missing
+        first = itertools.islice(values, room)
+        if isinstance(values, Mapping):
+            entries = {self._name(key): self.read(values[key], depth) for key in first}
+            return {**entries, "…": f"… {missing:,} more entries left out …"} if missing else entries
+        if isinstance(values, AbstractSet):
+            items = [self.read(item, depth) for item in first]
             return sorted(items, key=lambda item: (type(item).__name__, json.dumps(item)))
-        if not isinstance(value, (list, tuple, deque, ValuesView)):
-            return _describe_object(value)
-        values = value if isinstance(value, (list, tuple)) else list(value)
-        note = self._note(len(values) - room, "items")
-        end = room // 3 if note else 0
-        items = [self.read(item, depth) for item in itertools.islice(values, room - end)]
-        return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
-
-    def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
-        """Return a note that replaces the values that are left out; {} if there are none. `missing` is their number.
-
-        The number is also added to `left_out`.
-        """
-        self.left_out += max(missing, 0)
-        return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
+        if not missing:
+            return [self.read(item, depth) for item in first]
+        values = values if isinstance(values, (list, tuple)) else list(values)
+        end = room // 3
+        note = f"… {missing:,} more items left out …"
+        head = [self.read(item, depth) for item in itertools.islice(values, room - end)]
+        return [*head, note, *(self.read(item, depth) for item in values[len(values) - end :])]
 
     def _name(self, key: object) -> str:
         plain = self.read(key, _MAX_DEPTH - 1)
@@ -216,25 +219,13 @@ def _read_scalar(value: object) -> object:
         return number if math.isfinite(number) else json.dumps(number)  # text: JSON has no NaN
     if isinstance(value, (dt.datetime, dt.date, dt.time, dt.timedelta)):
         return to_jsonable_python(value)
-    is_text = isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex))
-    return str(value) if is_text else MISSING
-
-
-def _read_model(model: BaseModel) -> object:
-    """Return the JSON data of a pydantic model from the model's own serialisers. If they fail, return the model's fields."""
-    try:
-        return model.model_dump(mode="json", by_alias=True, warnings="none")
-    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
-        names = type(model).model_fields
-        return {name: getattr(model, name, None) for name, field in names.items() if field.repr}
+    return (
+        str(value) if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)) else MISSING
+    )
 
 
 def _describe_object(value: object) -> str:
-    """Return a text for an object without a JSON form.
-
-    The text is the first of these that the object has: its `str` or `repr`; its Markdown, LaTeX, HTML or SVG form for
-    notebooks; a description of its picture; its type.
-    """
+    """Return the first of these that an object has: its `str` or `repr`, a form for notebooks, a picture in words, its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -257,11 +248,7 @@ def _describe_object(value: object) -> str:
 
 
 def _name_textless(value: object, raised: Raised) -> str:
-    return f"<{_name_type(value)} without a text form: {_name_fault(raised)}>"
-
-
-def _name_fault(raised: Raised) -> str:
-    return type(raised.error).__name__
+    return f"<{_name_type(value)} without a text form: {type(raised.error).__name__}>"
 
 
 def _name_type(value: object) -> str:
@@ -280,10 +267,9 @@ def _count_items(value: object) -> str:
 
 
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
-    """Shorten a text to at most `limit` characters, and return it.
+    """Return the text without its middle, in at most `limit` characters. A note in the middle says how much is left out.
 
-    The middle of the text is left out. A note in its place states the length of the text and the number of characters left
-    out. If a line ends near a cut, the cut is made there. `what`: words about the value, for the beginning of the note.
+    If a line ends near a cut, the cut is made there. `what`: words about the value, for the beginning of the note.
     `full_length`: the length of the whole text, if `text` is only a part of it.
     """
     if len(text) <= limit:
@@ -305,9 +291,9 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. These packages are not imported here: the code that made the table or
-# array has already imported them. The text of a table has its shape, its columns (with the type and the number of missing
-# values), and its first rows as CSV.
+# --- tables and arrays ----------------------------------------------------------------------------------------
+
+# pandas, polars and NumPy are not imported here: the code that made the table or array has already imported them.
 
 
 def describe_table(value: Any) -> tuple[str, int] | None:
@@ -336,11 +322,7 @@ def describe_table(value: Any) -> tuple[str, int] | None:
 def _describe_columns(
     kind: str, part: Any, missing: Iterable[int], shape: tuple[int, int]
 ) -> tuple[str, int]:
-    """Return (the text, the length of the full text) for a table.
-
-    `part`: the first columns of the table. The text shows these columns and the first rows, and says how many rows and
-    columns the table has.
-    """
+    """Describe a table by its shape, the columns in `part` (the first columns of the table), and its first rows."""
     (rows, width), shown = shape, part.shape[1]
     columns = [
         f"{name} ({dtype}{f', {count:,} missing' if count else ''})"
@@ -373,3 +355,97 @@ def _describe_array(array: Any) -> tuple[str, int] | None:
         return text, len(text)
     text += f"\nOf {array.size:,} values, only the corners are shown; to see others, ask for a smaller part of the array."
     return text, len(text) * max(2, array.size // _SMALL_ARRAY)
+
+
+# --- tracebacks -----------------------------------------------------------------------------------------------
+
+_LIBRARIES = tuple(
+    {
+        sysconfig.get_path(name).replace("\\", "/").rstrip("/") + "/"
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+)
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_MOST_FOREIGN = 3
+"""If a traceback has no frame in the person's own code, this many of its last frames are kept."""
+_MOST_TEXT = 10_000
+"""The most characters that are shown of an error's text, and of each of its notes."""
+_MOST_NOTES = 10
+_MOST_ERRORS = 200
+"""The most errors in a group or in a chain of causes. If there are more, only the outermost error gets a traceback."""
+
+
+def cut_traceback(error: BaseException) -> str:
+    """Return the traceback of an error and its causes, without the frames of this package and of libraries. Never raises.
+
+    If all frames are in a library, the last frames stay; this happens if the tool is a function of a library. If code
+    of the error raises while the traceback is written, return one line about the error.
+    """
+    made = attempt_call(_write_traceback, error)
+    return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
+
+
+def _write_traceback(error: BaseException) -> str:
+    # `traceback` would read all of these errors, and would read an error once for each of its groups.
+    if _has_many(error):
+        text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
+        alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
+        error = alone.with_traceback(error.__traceback__)
+    whole = traceback.TracebackException.from_exception(error)
+    parts = [whole]
+    for part in parts:  # grows inside the loop
+        frames = [one for one in part.stack if "/toolloop_jupyter/" not in one.filename.replace("\\", "/")]
+        own = [frame for frame in frames if not _is_of_library(frame.filename)]
+        part.stack = traceback.StackSummary.from_list(
+            own or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
+        )
+        _cut_texts(part)
+        linked = (
+            part.__cause__,
+            part.__context__,
+            *(getattr(part, "exceptions", None) or ()),
+        )  # groups, from Python 3.11 on
+        parts += [one for one in linked if one is not None]
+    return "".join(whole.format())
+
+
+def _has_many(error: BaseException) -> bool:
+    """Return True if the groups, causes and contexts of an error contain more than `_MOST_ERRORS` errors."""
+    found, seen = [error], {id(error)}
+    for one in found:  # grows inside the loop
+        found += list_inner(one)
+        for linked in (one.__cause__, one.__context__):
+            if linked is not None and id(linked) not in seen:
+                seen.add(id(linked))
+                found.append(linked)
+        if len(found) > _MOST_ERRORS:
+            return True
+    return False
+
+
+def _cut_texts(part: Any) -> None:
+    """Shorten the text and the notes of one error, in place. Otherwise `traceback` would write megabytes, line by line.
+
+    The attribute `_str` is private (seen in CPython 3.10 to 3.14). If a version of Python lacks this attribute, the text is
+    not shortened.
+    """
+    if isinstance(text := getattr(part, "_str", None), str):
+        part._str = shorten(text, _MOST_TEXT)  # noqa: SLF001 - see above
+    if isinstance(notes := getattr(part, "__notes__", None), list):
+        part.__notes__ = [
+            shorten(one, _MOST_TEXT) if type(one) is str else one for one in notes[:_MOST_NOTES]
+        ]
+
+
+def _is_of_library(filename: str) -> bool:
+    name = filename.replace("\\", "/")
+    if name.startswith("<") and not name.startswith(("<ipython-input", "<stdin", "<string")):
+        return True  # <frozen importlib._bootstrap>, <__array_function__ internals>
+    return name.startswith(_LIBRARIES) or any(folder in name for folder in _PACKAGES)
+
+
+def _shorten(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    """Return the frame with a short file name, without the folders of this machine."""
+    name = frame.filename.replace("\\", "/")
+    folder = next((one for one in (*_LIBRARIES, *_PACKAGES) if one in name), "/")
+    return traceback.FrameSummary(name.rpartition(folder)[2], frame.lineno, frame.name, line=frame.line)

@@ -42,6 +42,7 @@ from .plain import (
     plain,
     remove_ansi,
     settle_lines,
+    shorten,
     tell_clock,
     tell_duration,
     write_whole,

@@ -113,6 +113,11 @@ def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
     return f"{ascii_only[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
+def shorten(text: str, most: int) -> str:
+    """Return `text`. If it has more than `most` characters, return its first `most - 1` characters and "…"."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
     """Join the texts. If there are more than `most`, join the first ones and the number of the others: `a, b and 3 more`."""
     listed = list(texts)

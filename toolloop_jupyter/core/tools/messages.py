@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from pydantic_core import ErrorDetails
 
 from ..execution import Raised, attempt_call, shorten_repr
+from ..text import shorten
 
 
 class InvalidArguments(ValueError):
@@ -92,7 +93,7 @@ def explain_problems(
         is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
         path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
         line = f"- {path}: {_explain_place(of_place, path, given, known)}"
-        lines.append(line if len(line) <= _LINE else line[: _LINE - 1] + "…")
+        lines.append(shorten(line, _LINE))
     if len(by_place) > _MOST:
         lines.append(f"- and {len(by_place) - _MOST} more")
     return "\n".join(lines)
@@ -163,7 +164,7 @@ def shorten_json(value: object) -> str:
     written = attempt_call(_write_beginning, value)
     text = shorten_repr(value) if isinstance(written, Raised) else written
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return shorten(text, _SHOWN)
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 
 from ..events import Approval, Decision, Progress, ToolDefinitionError
 from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
+from ..text import shorten
 
 Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
@@ -226,7 +227,7 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
     texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
     sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
     if texts and sections:
-        texts.append(sections if len(sections) <= _MOST_SECTIONS else sections[: _MOST_SECTIONS - 1] + "…")
+        texts.append(shorten(sections, _MOST_SECTIONS))
     parameters = {
         name.strip(" `*"): ((one.description or "").strip(), one.type_name or "")
         for one in parsed.params

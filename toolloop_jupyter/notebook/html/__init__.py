@@ -9,7 +9,6 @@ from .escape import (
     in_a_line,
     inline,
     prose,
-    shorten,
     visible,
     visible_json,
     visible_text,

@@ -13,7 +13,7 @@ import html
 import json
 import re
 
-from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE
+from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE, shorten
 
 _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -123,11 +123,6 @@ def inline(text: str) -> str:
     Outside of code, a front-end would typeset the text between two `$` signs as a formula. `guard_math` prevents this.
     """
     return guard_math(esc(text))
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return `text`. If it has more than `limit` characters, shorten it to `limit` characters; the last one is then "…"."""
-    return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
 def first_line(text: str, limit: int = 120) -> str:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import conversation
 from ...core.events import Mistake
-from ...core.text import are_times_kept, hide_in, list_some
-from ..html import first_line, shorten
+from ...core.text import are_times_kept, hide_in, list_some, shorten
+from ..html import first_line
 from .options import OPTIONS, Options
 
 if TYPE_CHECKING:

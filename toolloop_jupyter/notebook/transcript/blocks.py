@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult, Usage
-from ...core.text import list_some, tell_duration
+from ...core.text import list_some, shorten, tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -32,7 +32,6 @@ from ..html import (
     markdown_html,
     pre,
     prose,
-    shorten,
 )
 
 LONGEST_TEXT = 200_000

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
-from ...core.text import count_same, duration, tell_clock, tell_duration
+from ...core.text import count_same, duration, shorten, tell_clock, tell_duration
 from ..html import (
     CALL,
     INLINE_CODE,
@@ -29,7 +29,6 @@ from ..html import (
     inline,
     pre,
     put_style_behind,
-    shorten,
     table,
     visible,
     without_gaps,

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
-from ...core.text import are_times_kept, tell_duration
-from ..html import block, esc, fold, in_a_line, pre, shorten
+from ...core.text import are_times_kept, shorten, tell_duration
+from ..html import block, esc, fold, in_a_line, pre
 from .blocks import Block, find_status
 
 MOST = 60

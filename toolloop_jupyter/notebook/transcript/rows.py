@@ -13,23 +13,8 @@ from typing import Protocol
 
 from ...core.events import Result, Usage
 from ...core.execution import Raised, attempt_call
-from ...core.text import duration, tell_duration
-from ..html import (
-    BLOCK,
-    CELL,
-    DIM,
-    STYLE,
-    SUMMARY,
-    TABLE,
-    WIDE,
-    counted,
-    dim,
-    esc,
-    in_a_line,
-    inline,
-    shorten,
-    table,
-)
+from ...core.text import duration, shorten, tell_duration
+from ..html import BLOCK, CELL, DIM, STYLE, SUMMARY, TABLE, WIDE, counted, dim, esc, in_a_line, inline, table
 from .blocks import Block, money
 from .calls import short_arguments
 from .values import list_fields

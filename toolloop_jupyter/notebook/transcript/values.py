@@ -24,8 +24,8 @@ from typing import Protocol, cast
 
 from ...core.events import Attachment
 from ...core.execution import Raised, attempt_call
-from ...core.results import describe, detect_format, find_figure, find_pictures, is_drawable
-from ...core.text import remove_ansi
+from ...core.results import decode_picture, describe, detect_format, find_figure, find_pictures, is_drawable
+from ...core.text import remove_ansi, shorten
 from ..html import (
     BLOCK,
     CELL,
@@ -45,7 +45,6 @@ from ..html import (
     pre,
     prose,
     read_words,
-    shorten,
     table,
     visible,
 )
@@ -200,7 +199,7 @@ def _is_rich(value: object) -> bool:
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
     if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
-        return is_drawable(value) or find_figure(value) is not None
+        return is_drawable(value)
     return any(
         callable(getattr(type(value), name, None)) for name in ("_repr_html_", "_repr_png_", "_repr_svg_")
     )
@@ -501,10 +500,4 @@ def attachment_block(attachment: Attachment) -> Block:
 
 def get_picture_bytes(bundle: Mapping[str, object]) -> bytes:
     """Return the bytes of the PNG or JPEG picture in a MIME bundle; b"" if the bundle has none."""
-    for kind in ("image/png", "image/jpeg"):
-        data = bundle.get(kind)
-        if isinstance(data, str):
-            data = attempt_call(base64.b64decode, data)
-        if isinstance(data, bytes) and detect_format(data):
-            return data
-    return b""
+    return decode_picture(bundle.get("image/png")) or decode_picture(bundle.get("image/jpeg"))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import ipywidgets
 
 from ...core.events import Approval, DecidedBy, Scope
+from ...core.text import shorten
 from ..html import (
     CARD_STYLE,
     CODE,
@@ -25,7 +26,6 @@ from ..html import (
     in_a_line,
     inline,
     pre,
-    shorten,
     table,
     visible,
     visible_json,

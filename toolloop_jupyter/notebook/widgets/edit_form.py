@@ -10,8 +10,9 @@ from typing import Literal
 
 import ipywidgets
 
+from ...core.text import shorten
 from ...core.tools import resolve_reference
-from ..html import dim, escaped_json, hides, inline, shorten, visible
+from ..html import dim, escaped_json, hides, inline, visible
 from .controls import close
 
 _LONG = 80
