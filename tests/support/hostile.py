@@ -9,6 +9,7 @@ from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
+from support.calls import call_block
 from toolloop_jupyter.core.events.approval import Approval, Decision
 from toolloop_jupyter.core.events.events import (
     FileChange,
@@ -35,7 +36,7 @@ from toolloop_jupyter.notebook.transcript.blocks import (
     retry_block,
     text_block,
 )
-from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block, progress_block
+from toolloop_jupyter.notebook.transcript.calls import approval_record, progress_block
 from toolloop_jupyter.notebook.transcript.diagram import timeline
 from toolloop_jupyter.notebook.transcript.rows import draw_finished_rows, draw_running_rows
 from toolloop_jupyter.notebook.transcript.values import answer_block, show_bundle, show_value
@@ -110,6 +111,8 @@ def calls(p: str) -> dict[str, Block]:
     outputs = [("stdout", p), ("stderr", p), ("display", {"text/html": p, "text/plain": p})]
     denied = Decision(False, p, by="click")
     edited = Decision(True, p, {p: [p], "new": p}, "click", "run")
+    asked = approval(p)
+    asked._state["decision"] = denied
     return {
         "call": call_block(call, result=made, outputs=outputs, value_name=p),
         "call failed": call_block(call, result=failed),
@@ -118,7 +121,7 @@ def calls(p: str) -> dict[str, Block]:
         "call running": call_block(call, state="running", note=p),
         "call progress": progress_block(1.0, p, [*outputs, ("item", p), ("note", p)]),
         "call brief": call_block(call, result=made, brief=True),
-        "record": approval_record(approval(p), denied),
+        "record": approval_record(asked),
         **{
             kind.__name__: call_block(call, result=ToolResult("1", p, value=kind(p)))
             for kind in (Displays, Markdowns, Svgs)

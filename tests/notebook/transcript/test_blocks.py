@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pydantic
 import pytest
 
+from support.calls import asked_about, call_block
 from toolloop_jupyter.core.events.approval import Approval, Decision
 from toolloop_jupyter.core.events.events import (
     FileChange,
@@ -37,7 +38,7 @@ from toolloop_jupyter.notebook.transcript.blocks import (
     reasoning_block,
     text_block,
 )
-from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block, progress_block
+from toolloop_jupyter.notebook.transcript.calls import approval_record, progress_block
 from toolloop_jupyter.notebook.transcript.diagram import timeline
 from toolloop_jupyter.notebook.transcript.export import to_markdown
 from toolloop_jupyter.notebook.transcript.steps import OF_RUN
@@ -166,7 +167,7 @@ def test_the_decision_stays(decision, said):
     """Who decided what, when and why is part of the call for good."""
     for block in (
         call_block(call(x=1), decision=decision),
-        approval_record(Approval("search", {"x": 1}, None), decision),
+        approval_record(asked_about(call(x=1), decision)),
     ):
         assert said in block.text
         assert said in words(block.html)
@@ -211,19 +212,24 @@ def test_edits_are_shown():
     assert "added by a person: true" in shown
 
 
-def test_changed_places_are_marked():
-    """In a long text the words that a person changed are marked, before and after, and the whole stands below; the line of
-    text begins where they differ. What is quoted stays inert.
+def test_a_long_text_that_was_edited_stands_before_and_after():
+    """Of a long text that a person changed stand the text before and after, and the whole new one folded; of one that is too
+    long to keep, from shortly before they differ. What is quoted stays inert.
     """
-    before = "Dear supplier, " + "as ever. " * 200 + "Send <b>10</b> pens.\n" + "Regards. " * 200
-    after = before.replace("10", "12")
-    made = call_block(call(note=before), decision=Decision(True, arguments={"note": after}, by="click"))
-    assert '&lt;b&gt;<del class="td">10</del><ins class="ti">12</ins>&lt;/b&gt;' in made.html
-    assert "characters as they were" in made.html
-    assert made.html.count("Send ") == 2, "the changed place, and the whole new text"
-    line = next(line for line in made.text.splitlines() if "edited by a person" in line)
-    assert "<b>10</b> pens" in line
-    assert "<b>12</b> pens" in line
+    for much in (100, 5000):
+        before = "Dear supplier, " + "as ever. " * much + "Send <b>10</b> pens.\n" + "Regards. " * 200
+        after = before.replace("10", "12")
+        made = call_block(call(note=before), decision=Decision(True, arguments={"note": after}, by="click"))
+        old, new = (
+            re.search(f'<{tag} class="t.">(.*?)</{tag}>', made.html, re.DOTALL)[1] for tag in ("del", "ins")
+        )
+        assert "Send &lt;b&gt;10&lt;/b&gt; pens.\nRegards." in old
+        assert new == old.replace("10", "12")
+        assert old.startswith("Dear supplier" if much == 100 else "…")
+        assert "with the edits" in made.html
+        line = next(line for line in made.text.splitlines() if "edited by a person" in line)
+        assert "<b>10</b> pens" in line
+        assert "<b>12</b> pens" in line
 
 
 def test_changes_of_a_huge_text_are_bounded():

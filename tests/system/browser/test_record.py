@@ -6,8 +6,8 @@ import nbformat
 import pytest
 
 from support.asking_run import CELLS, decide
+from support.calls import call_block
 from toolloop_jupyter.core.events.events import ToolCall
-from toolloop_jupyter.notebook.transcript.calls import call_block
 from toolloop_jupyter.notebook.transcript.steps import make_bundle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]

@@ -86,7 +86,7 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
     output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
-        await put_card(output, asked, approval_record(asked, None), position, reach)
+        await put_card(output, asked, approval_record(asked), position, reach)
 
     try:
         await ask_person(approval, card, reach=reach)
@@ -95,7 +95,7 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
         raise
     finally:
-        output.draw(approval_record(approval, approval.decision))
+        output.draw(approval_record(approval))
 
 
 def show(stream: Any, name: str | None = None) -> Any:

@@ -4,6 +4,7 @@ from .blocks import WIDGET, Block, head, money, notice, tell_tokens, text_block,
 from .calls import (
     REACH,
     REACH_OF_ROWS,
+    CallStep,
     approval_record,
     join_reason,
     progress_block,
@@ -13,5 +14,5 @@ from .calls import (
 from .diagram import timeline
 from .export import to_markdown, write
 from .rows import RowsLike, draw_finished_rows, draw_running_rows, name_row, tell_running_rows
-from .steps import CallStep, Notice, Page, Step, Steps, TextStep, make_bundle, render, together
+from .steps import Notice, Page, Step, Steps, TextStep, make_bundle, render, together
 from .values import find_bundle, get_picture_bytes

@@ -1,14 +1,10 @@
-"""Draw a tool call as one block.
-
-The block is one line; the arguments, the prints and the result are folded behind the line.
-"""
+"""The step of one tool call, and its block: one line, behind which the arguments, the prints and the result are folded."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
@@ -65,6 +61,129 @@ _REASON = 2_000
 """At most this many characters of a decision and its reason are shown."""
 
 
+@dataclass(eq=False)
+class CallStep:
+    """A tool call, from the model's request to the result."""
+
+    call: ToolCall
+    index: int = 0
+    """The number of the call in the run, from 0. A question that a running tool asks has the number of this tool's call."""
+    approval: Approval | None = None
+    result: ToolResult | None = None
+    is_over: bool = False
+    """True if the call has a result, or if no result will come."""
+    is_brief: bool = False
+    """True if the call is shown as one line, because many later calls have ended."""
+
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """The arguments in the request for approval. Without a request, the arguments that the model sent."""
+        return self.call.input if self.approval is None else self.approval.input
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision in the call's result or, if there is none, the decision on the request for approval.
+
+        The two decisions differ if a call was allowed and later refused.
+        """
+        if self.result is not None and self.result.decision is not None:
+            return self.result.decision
+        return None if self.approval is None else self.approval.decision
+
+    @property
+    def state(self) -> str:
+        """One of "running", "waiting" (for a decision) and "done"."""
+        if self.approval is not None and not self.is_over:
+            if not self.approval.answered:
+                return "waiting"
+            return "done" if self.approval.question else "running"
+        return "done" if self.is_over else "running"
+
+    @property
+    def question(self) -> str:
+        """A note with the question that a running tool asks; "" if this is a call of the model."""
+        return f"asked: {self.approval.question}" if self.approval and self.approval.question else ""
+
+
+def call_block(
+    step: CallStep,
+    outputs: Sequence[tuple[str, object]] = (),
+    *,
+    value_name: str = "",
+    input_name: str = "",
+    note: str = "",
+) -> Block:
+    """Return the block of a tool call. If `step.is_brief` is true, the block is only the line of the call.
+
+    `outputs` are the tool's prints and displays: ("stdout" or "stderr", text) and ("display", MIME bundle). `value_name` and
+    `input_name` are the expressions for the whole result and the whole arguments, such as "result.tool_results[2].value".
+    `note` is a text at the end of the line.
+    """
+    result, decision, note = step.result, step.decision, note or step.question
+    shown = None
+    if result is not None and not result.is_error:
+        shown = show_value(result.value, _described(result), value_name)
+    sign = _SIGNS[_find_sign(step)]
+    decided = "" if decision is None else _tell_decision(decision)
+    facts = [*_list_facts(step, shown, sign), *([shorten(note, 120)] if note else [])]
+    edited = decision.arguments if decision is not None else None
+    name, inner = (
+        shorten(step.call.name, _NAME),
+        short_arguments(step.arguments if edited is None else edited),
+    )
+    in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
+    in_short = " · ".join(filter(None, [_tell_shortly(decision), *facts]))
+    line = (
+        f'<span class="{sign.css}">{sign.mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
+        + (f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>')
+        + f' <span class="tlj-time">{inline(in_full if step.is_brief else in_short)}</span>'
+    )
+    text = f"{sign.mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
+    if step.is_brief:
+        return Block(block("tlj-call", line, CALL), text)
+    changes = _list_changes(step.arguments, edited)
+    arguments = _draw_arguments(step.arguments, changes, input_name)
+    back = [] if result is None else [_show_result(result, shown, value_name)]
+    room = OF_CALL - len(arguments) - sum(len(part.html) for part in back)
+    parts = [*_show_outputs(_without_result(outputs, result), room), *back]
+    by_whom = dim(inline(shorten(decided, _REASON))) if decided else ""
+    body = arguments + by_whom + "".join(part.html for part in parts)
+    html = fold(line, body, "tlj-call", opened=any(part.visual for part in parts))
+    return Block(html, "\n".join([text, *_tell_changes(changes), *_text_lines(parts, value_name)]))
+
+
+def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
+    """Return the block with the progress of a running call: the elapsed time, `note` ("3 of 10 files"), last prints, and
+    displays.
+
+    This block is below the block of the call. Only this block is drawn repeatedly. So the fold of the call stays open or
+    closed, as the person has left it.
+    """
+    line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
+    prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
+    parts = _show_outputs([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
+    if prints:
+        last = "\n".join(prints[-1].splitlines()[-_LAST_LINES:])
+        parts.append(show_text(shorten(last, MOST_CHARACTERS)))
+    inner = dim(inline(line)) + "".join(part.html for part in parts)
+    return Block(
+        block("tlj-progress", inner, CALL), "\n".join([f"    {in_a_line(line)}", *_text_lines(parts)])
+    )
+
+
+def approval_record(approval: Approval) -> Block:
+    """Return the block of a request for approval and its decision, if there is one.
+
+    The block contains the style sheet, so it can be shown alone.
+    """
+    call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
+    record = call_block(CallStep(call, approval=approval, is_over=approval.decision is not None))
+    return Block(put_style_behind(record.html), record.text)
+
+
+# --- the line of a call ---------------------------------------------------------------------------------------
+
+
 def value_text(value: object) -> str:
     """Return an argument's value as JSON text. In JSON, the text "1" and the number 1 look different."""
     text = write_json(value)
@@ -84,101 +203,6 @@ def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
     return shorten(", ".join(parts), limit)
 
 
-def call_block(
-    call: ToolCall,
-    *,
-    arguments: Mapping[str, object] | None = None,
-    result: ToolResult | None = None,
-    decision: Decision | None = None,
-    outputs: Sequence[tuple[str, object]] = (),
-    state: str = "done",
-    value_name: str = "",
-    input_name: str = "",
-    note: str = "",
-    brief: bool = False,
-) -> Block:
-    """Return the block of one tool call.
-
-    Args:
-        call: the tool call that the model asked for.
-        arguments: the validated arguments. If None, the block shows the arguments that the model sent.
-        result: the call's result, if it has one.
-        decision: the decision about the call. If None, the block shows the decision in `result`.
-        outputs: the tool's prints and displays: ("stdout" or "stderr", text) and ("display", MIME bundle).
-        state: "waiting", "running" or "done".
-        value_name: the expression for the whole result, such as "result.tool_results[2].value".
-        input_name: the expression for the whole arguments.
-        note: a text at the end of the line.
-        brief: if true, return only the line of the call. This is for the early calls of a very long run, and for calls that are
-            too large to keep.
-    """
-    given = call.input if arguments is None else arguments
-    decision = decision or (result.decision if result is not None else None)
-    shown = (
-        show_value(result.value, _described(result), value_name) if result and not result.is_error else None
-    )
-    outputs = _without_result(outputs, result)
-    sign = _sign(result, decision, state)
-    decided = "" if decision is None else decision_text(decision)
-    facts = [*_facts(result, decision, shown, sign), *([shorten(note, 120)] if note else [])]
-    edited = decision.arguments if decision is not None else None
-    name, inner = shorten(call.name, _NAME), short_arguments(given if edited is None else edited)
-    in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
-    in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
-    line = (
-        f'<span class="{sign.css}">{sign.mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
-        + (f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>')
-        + f' <span class="tlj-time">{inline(in_full if brief else in_short)}</span>'
-    )
-    text = f"{sign.mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
-    if brief:
-        return Block(block("tlj-call", line, CALL), text)
-    changes = _changes(given, decision)
-    arguments_html = _arguments_html(given, changes, input_name)
-    back = [] if result is None else [_show_result(result, shown, value_name)]
-    room = OF_CALL - len(arguments_html) - sum(len(part.html) for part in back)
-    parts = [*_displays(outputs, room), *back]
-    by_whom = dim(inline(shorten(decided, _REASON))) if decided else ""
-    body = arguments_html + by_whom + "".join(part.html for part in parts)
-    html = fold(line, body, "tlj-call", opened=any(part.visual for part in parts))
-    return Block(html, "\n".join([text, *_edit_lines(given, changes), *_text_lines(parts, value_name)]))
-
-
-def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
-    """Return the block with the progress of a running call: the elapsed time, `note` ("3 of 10 files"), last prints, and
-    displays.
-
-    This block is below the block of the call. Only this block is drawn repeatedly. So the fold of the call stays open or
-    closed, as the person has left it.
-    """
-    line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
-    prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
-    displays = _displays([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
-    if prints:
-        last = "\n".join(prints[-1].splitlines()[-_LAST_LINES:])
-        displays.append(show_text(shorten(last, MOST_CHARACTERS)))
-    inner = dim(inline(line)) + "".join(shown.html for shown in displays)
-    words = [f"    {in_a_line(line)}", *_text_lines(displays)]
-    return Block(block("tlj-progress", inner, CALL), "\n".join(words))
-
-
-def tell_question(approval: Approval | None) -> str:
-    """Return a note with the question that a running tool asks; "" if `approval` only asks whether a tool may run."""
-    return f"asked: {approval.question}" if approval is not None and approval.question else ""
-
-
-def approval_record(approval: Approval, decision: Decision | None) -> Block:
-    """Return the block of a request for approval and its decision.
-
-    The block contains the style sheet, so it can be shown alone.
-    """
-    call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
-    state = "waiting" if decision is None else "done"
-    asked = tell_question(approval)
-    record = call_block(call, arguments=approval.input, decision=decision, state=state, note=asked)
-    return Block(put_style_behind(record.html), record.text)
-
-
 class _Sign(NamedTuple):
     """How a call's line shows the call's state: a mark, the mark's CSS class, and a word ("" if the mark alone is clear)."""
 
@@ -196,29 +220,28 @@ _SIGNS = {
     "cancelled": _Sign("■", "", "cancelled"),
     "waiting": _Sign("?", "tlj-ask", "waiting for you"),
     "running": _Sign("●", "", "running"),
+    "over": _Sign("○", ""),
 }
 
 
-def _sign(result: ToolResult | None, decision: Decision | None, state: str) -> _Sign:
-    if result is not None:
-        return _SIGNS[find_status(result, decision)]
-    if decision is not None and not decision.allowed:
-        return _SIGNS["denied"]
-    return _Sign("○", "") if state == "done" else _SIGNS[state]
+def _find_sign(step: CallStep) -> str:
+    if step.result is not None:
+        return find_status(step.result, step.decision)
+    if step.decision is not None and not step.decision.allowed:
+        return "denied"
+    return "over" if step.state == "done" else step.state
 
 
-def _facts(
-    result: ToolResult | None, decision: Decision | None, shown: Shown | None, sign: _Sign
-) -> list[str]:
-    word = [sign.word] if sign.word else []
+def _list_facts(step: CallStep, shown: Shown | None, sign: _Sign) -> list[str]:
+    """List the facts at the end of a call's line: its time, its error or the size of its result."""
+    result, word = step.result, [sign.word] if sign.word else []
     if result is None:
         return word
     facts = [took] if result.ran and (took := tell_duration(result.seconds)) else []
     if result.is_error:
-        if decision is not None and not decision.allowed:
+        if step.decision is not None and not step.decision.allowed:
             return facts
-        reason = join_reason(_described(result))
-        return [*facts, f"{sign.word}: {reason}" if word else reason]
+        return [*facts, ": ".join([*word, join_reason(_described(result))])]
     size = shown.size if shown else ""
     if result.pictures:
         size = f"{size}, seen by the model" if size else ""
@@ -235,298 +258,6 @@ def join_reason(message: str) -> str:
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)
-
-
-def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
-    """Draw the tool's prints and displays.
-
-    `room` is the allowed number of characters of HTML. A note replaces each output that would exceed this number.
-    """
-    left_out = len(outputs) - MOST_OUTPUTS
-    if left_out > 0:
-        half = MOST_OUTPUTS // 2
-        more = ("note", f"… {counted(left_out, 'more display is', 'more prints and displays are')} not kept")
-        outputs = [*outputs[:half], more, *outputs[-half:]]
-    displays = []
-    for kind, data in outputs:
-        shown = _output(kind, data)
-        if len(shown.html) > room:
-            shown = _note(
-                f"… {shown.size or 'a display'}: not kept, since the outputs of this call are too large"
-            )
-        else:
-            room -= len(shown.html)
-        displays.append(shown)
-    return displays
-
-
-def _note(text: str) -> Shown:
-    return Shown(dim(inline(text)), in_a_line(text))
-
-
-# --- arguments, and a person's edits of them ---
-
-_REMOVED = object()
-"""The value in the place of an argument that a person has removed."""
-
-
-def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str, object]:
-    """Return the arguments that a person has changed, with their new values.
-
-    The value of a removed argument is `_REMOVED`.
-    """
-    edited = decision.arguments if decision is not None else None
-    if edited is None:
-        return {}
-    return {
-        name: edited.get(name, _REMOVED)
-        for name in dict.fromkeys([*given, *edited])
-        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name])
-    }
-
-
-def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], expression: str) -> str:
-    """Return the HTML of the arguments, as a table.
-
-    All values together have room for `OF_ARGUMENTS` characters of HTML. From the first argument that does not fit, whole
-    arguments are left out, and the last row has their number. Arguments that a person has changed are always shown.
-    """
-    rows, left_out, room = [], 0, OF_ARGUMENTS
-    for name in dict.fromkeys([*given, *changes]):
-        if name in changes:
-            value = _change_html(given.get(name, _REMOVED), changes[name])
-        else:
-            value = argument_html(given[name])
-        room -= len(value)
-        if room >= 0 or name in changes:
-            rows.append((f"<code>{esc(shorten(str(name), _NAME))}</code>", value))
-        else:
-            left_out += 1
-    if left_out:
-        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
-        rows.append(("<code>…</code>", inline(more)))
-    return table(rows)
-
-
-def _change_html(before: object, after: object) -> str:
-    """Return the HTML of a person's change of one argument. The changed places are marked."""
-    if before is _REMOVED:
-        return f"<span>added by a person:</span> {argument_html(after)}"
-    if after is _REMOVED:
-        return f"{argument_html(before)} <span>(removed by a person)</span>"
-    old, new = _texts_of_change(before, after)
-    if "\n" not in old + new and len(old) + len(new) <= 2 * _SHORT_CHANGE:
-        return (
-            f'<del class="td"><code style="{INLINE_CODE}">{esc(old)}</code></del> → '
-            f'<ins class="ti"><code style="{INLINE_CODE}">{esc(new)}</code></ins> {dim("edited by a person", "span")}'
-        )
-    marked = pre("".join(_marked_pieces(old, new)))
-    return f"{dim('edited by a person', 'div')}{marked}{fold('with the edits', argument_html(after))}"
-
-
-def _marked_pieces(old: str, new: str) -> Iterator[str]:
-    """Yield the changed places as HTML, each with a little text around it.
-
-    Their total length is limited, since a notebook saves them.
-    """
-    room = MOST_CHARACTERS
-    for one, other in _compare(old, new):
-        if one == other:
-            yield esc(_without_middle(one, _CONTEXT, "as they were"))
-            continue
-        gone, made = (_without_middle(text, _CONTEXT * 10, "not shown") for text in (one, other))
-        room -= len(gone) + len(made)
-        if room < 0:
-            yield "\n… more changes"
-            return
-        yield f'<del class="td">{esc(gone)}</del>' if gone else ""
-        yield f'<ins class="ti">{esc(made)}</ins>' if made else ""
-
-
-_SHORT_CHANGE = 60
-"""A change is shown as "old → new" if the two values have on average at most this many characters."""
-_CONTEXT = 120
-"""At most this many unchanged characters are shown before and after a changed place."""
-_MOST_COMPARED = 2_000
-"""Two texts are compared word by word if, from the first to the last difference, they have at most this many words together.
-
-If they have more, everything from the first to the last difference is shown as one changed place.
-"""
-_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
-
-
-def _texts_of_change(before: object, after: object) -> tuple[str, str]:
-    """Return both values as text.
-
-    Long strings stay unchanged. Other values become JSON. If one of the two JSON texts is long, both have several lines.
-    """
-    if isinstance(before, str) and isinstance(after, str):
-        return (
-            (value_text(before), value_text(after))
-            if len(before) + len(after) <= _SHORT_CHANGE
-            else (before, after)
-        )
-    indent = 2 if max(len(value_text(before)), len(value_text(after))) > _SHORT_CHANGE else None
-    return write_json(before, indent) or value_text(before), write_json(after, indent) or value_text(after)
-
-
-def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Split both texts into pieces, and yield them as pairs (old piece, new piece).
-
-    Where nothing was changed, both pieces are equal. Words are never split.
-    """
-    one, other = _WORDS.findall(old), _WORDS.findall(new)
-    start = count_same(one, other)
-    end = count_same(one[start:][::-1], other[start:][::-1])
-    same, left, right = one[:start], one[start : len(one) - end], other[start : len(other) - end]
-    yield "".join(same), "".join(same)
-    if len(left) + len(right) > _MOST_COMPARED:
-        yield "".join(left), "".join(right)
-    else:
-        for _, a, b, c, d in difflib.SequenceMatcher(None, left, right).get_opcodes():
-            yield "".join(left[a:b]), "".join(right[c:d])
-    yield "".join(one[len(one) - end :]), "".join(one[len(one) - end :])
-
-
-def _without_middle(text: str, most: int, why: str) -> str:
-    """Return a short text unchanged. Of a long text, return the beginning and the end.
-
-    The beginning and the end have `most` characters each. Between the two is a line with the number of omitted characters,
-    followed by `why`.
-    """
-    if len(text) <= 3 * most:
-        return text
-    left_out = counted(len(text) - 2 * most, "character")
-    return f"{text[:most]}\n… {left_out} {why} …\n{text[-most:]}"
-
-
-def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> list[str]:
-    """Return a person's changes as lines for the plain text of a block: one line for each changed argument."""
-    lines = []
-    for name, after in changes.items():
-        before = given.get(name, _REMOVED)
-        old, new = ("" if value is _REMOVED else value_text(value) for value in (before, after))
-        # If a value is long, the shown part begins shortly before the first difference.
-        start = max(count_same(old, new) - 20, 0) if max(len(old), len(new)) > 80 else 0
-        old, new = (shorten("…" * bool(start) + text[start:], 80) for text in (old, new))
-        old = "(not given)" if before is _REMOVED else old
-        new = "(left out)" if after is _REMOVED else new
-        changed = in_a_line(f"{shorten(str(name), _NAME)}: {old} → {new}")
-        lines.append(f"    edited by a person: {changed}")
-    return lines
-
-
-def argument_html(value: object) -> str:
-    """Return one argument as HTML.
-
-    A long string is shown as plain text, any other value as JSON. A value that is too long for a saved notebook is shortened.
-    """
-    if isinstance(value, str) and ("\n" in value or len(value) > 200):
-        shown, more = take_beginning(value)
-        return pre(esc(shown) + more)
-    text = value_text(value)
-    if len(text) > 200:
-        return show_text(write_json(value, 2) or text, language="json").html
-    # The style allows a line break at any character. Otherwise the table's cell would be as wide as the longest word, and
-    # could be wider than the page.
-    return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
-
-
-# --- the result ---
-
-
-def _described(result: ToolResult) -> str:
-    """Return the text of the call's value or error.
-
-    The tool's prints, and notes about a person's edits, are not part of this text.
-    """
-    return result.output if result.returned is None else result.returned
-
-
-def _without_result(
-    outputs: Sequence[tuple[str, object]], result: ToolResult | None
-) -> list[tuple[str, object]]:
-    """Return the outputs, but leave out displays of the value that the tool returns.
-
-    Otherwise, a tool with `display(df); return df` would show `df` twice.
-    """
-    displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
-    if (
-        result is None
-        or result.is_error
-        or not displays
-        or isinstance(result.value, (str, int, float, type(None)))
-    ):
-        return list(outputs)
-    figures = [id(drawn) for drawn in find_pictures(result.value)]
-    same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
-    if len(same) < len(displays):
-        value = list(result.value.values()) if isinstance(result.value, dict) else result.value
-        several = value if isinstance(value, (list, tuple)) else [value]
-        wanted = [best for value in several[:MOST_PARTS] if (best := _best(find_bundle(value)))]
-        same += [id(data) for data in displays if _best(data) in wanted]
-    return [(kind, data) for kind, data in outputs if id(data) not in same]
-
-
-def _best(bundle: Mapping[str, object]) -> object:
-    """Return the data of a MIME bundle that a person would see: the picture's bytes, the SVG, the HTML or the Markdown.
-
-    If this data is equal in two bundles, both bundles look the same.
-    """
-    return (
-        get_picture_bytes(bundle)
-        or bundle.get("image/svg+xml")
-        or bundle.get("text/html")
-        or bundle.get("text/markdown")
-    )
-
-
-def _output(kind: str, data: object) -> Shown:
-    match kind:
-        case "display":
-            return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
-        case "item":
-            return show_value(data, describe(data, 2_000).text)
-        case "note":
-            return _note(str(data))
-    shown = show_text(str(data))
-    label = dim("printed" if kind == "stdout" else "printed to stderr")
-    return Shown(label + shown.html if shown.html else "", shown.text)
-
-
-_WHOLE = "… the whole result: "
-
-
-def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
-    """Show the result of a call: the value in `shown`, or the error if `shown` is None.
-
-    If the model got a different text, this text is added in a fold.
-    """
-    got = show_text(result.output).html
-    if shown is None:
-        trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
-        return Shown(got + trace, as_text(result.output))
-    html, text = shown.html, shown.text
-    if expression and result.cut and visible(expression) not in text:
-        html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
-        text = f"{text}\n{_WHOLE}{visible(expression)}".lstrip("\n")
-    if count := len(result.pictures):
-        html += fold(f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}", got)
-    elif result.output and (shown.visual or (result.cut and as_text(result.output) != shown.text)):
-        html += fold("what the model got", got)
-    return dataclasses.replace(shown, html=html, text=text)
-
-
-def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
-    """Return the text of the parts as lines for the plain text of a block. At most `_TEXT_LINES` lines are returned."""
-    lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
-    if len(lines) > _TEXT_LINES:
-        # If a part is shortened, its last line only gives the number of omitted lines. So this last line is not counted.
-        left_out = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
-        where = f": {visible(expression)}" if expression else ""
-        hidden = len(lines) - _TEXT_LINES + 2 + left_out
-        lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
-    return ["    " + shorten(line, 400) for line in lines]
 
 
 # --- a decision: short on a call's line, complete in the part that is folded behind the line ---
@@ -556,29 +287,212 @@ REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
 """
 
 
-def decision_text(decision: Decision) -> str:
+def _tell_decision(decision: Decision) -> str:
     """Return a decision as text, for example "approved by click 14:02:11, all calls in this run"."""
-    scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
-        decision.scope
-    ]
+    scope = "" if decision.scope == "call" else f", all calls in {REACH[decision.scope]}"
     reason = f": {decision.reason}" if decision.reason and decision.by != "unattended" else ""
-    said = filter(None, (_word(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at)))
-    return f"{' '.join(said)}{scope}{reason}"
+    words = (_name_decision(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at))
+    return f"{' '.join(filter(None, words))}{scope}{reason}"
 
 
-def in_a_word(decision: Decision | None) -> str:
-    """Return the decision in a few words, for the line of a call; "" if a policy allowed the call.
-
-    The part that is folded behind the line says who decided, and when.
-    """
+def _tell_shortly(decision: Decision | None) -> str:
+    """Return the decision in a few words, for the line of a call; "" if a policy allowed the call."""
     if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
     reason = "" if decision.allowed else first_line(decision.reason, 40)
     reason = "nobody is there" if decision.by == "unattended" else reason
-    return f"{_word(decision)}: {reason}" if reason else _word(decision)
+    return ": ".join(filter(None, (_name_decision(decision), reason)))
 
 
-def _word(decision: Decision) -> str:
+def _name_decision(decision: Decision) -> str:
     if not decision.allowed:
         return "denied"
     return "approved" if decision.arguments is None else "approved with edits"
+
+
+# --- arguments, and a person's edits of them ------------------------------------------------------------------
+
+_ABSENT = object()
+"""Stands for the value of an argument that was not given, or that a person has removed."""
+_SHORT_CHANGE = 120
+"""A change is shown in one line if both values together have at most this many characters."""
+_Changes = Mapping[str, tuple[object, object]]
+
+
+def _list_changes(given: Mapping[str, object], edited: Mapping[str, object] | None) -> _Changes:
+    """Return the arguments that a person has changed: name -> (value before, value after)."""
+    if edited is None:
+        return {}
+    pairs = {name: (given.get(name, _ABSENT), edited.get(name, _ABSENT)) for name in {**given, **edited}}
+    return {name: pair for name, pair in pairs.items() if value_text(pair[0]) != value_text(pair[1])}
+
+
+def _draw_arguments(given: Mapping[str, object], changes: _Changes, expression: str) -> str:
+    """Return the HTML of the arguments, as a table.
+
+    All values together have room for `OF_ARGUMENTS` characters of HTML. From the first argument that does not fit, whole
+    arguments are left out, and the last row has their number. Arguments that a person has changed are always shown.
+    """
+    rows, left_out, room = [], 0, OF_ARGUMENTS
+    for name in {**given, **changes}:
+        value = _draw_change(*changes[name]) if name in changes else _draw_argument(given[name])
+        room -= len(value)
+        if room >= 0 or name in changes:
+            rows.append((f"<code>{esc(shorten(str(name), _NAME))}</code>", value))
+        else:
+            left_out += 1
+    if left_out:
+        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
+        rows.append(("<code>…</code>", inline(more)))
+    return table(rows)
+
+
+def _draw_argument(value: object) -> str:
+    """Return one argument as HTML: a long string as plain text, any other value as JSON."""
+    if isinstance(value, str) and ("\n" in value or len(value) > 200):
+        shown, more = take_beginning(value)
+        return pre(esc(shown) + more)
+    text = value_text(value)
+    if len(text) > 200:
+        return show_text(write_json(value, 2) or text, language="json").html
+    # The style allows a line break at any character. Otherwise the table's cell would be as wide as the longest word, and
+    # could be wider than the page.
+    return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
+
+
+def _draw_change(before: object, after: object) -> str:
+    """Return the HTML of a person's change of one argument: the value before and the value after."""
+    if before is _ABSENT:
+        return f"<span>added by a person:</span> {_draw_argument(after)}"
+    if after is _ABSENT:
+        return f"{_draw_argument(before)} <span>(removed by a person)</span>"
+    old, new = value_text(before), value_text(after)
+    if len(old) + len(new) <= _SHORT_CHANGE:
+        return (
+            f'<del class="td"><code style="{INLINE_CODE}">{esc(old)}</code></del> → '
+            f'<ins class="ti"><code style="{INLINE_CODE}">{esc(new)}</code></ins> {dim("edited by a person", "span")}'
+        )
+    if isinstance(before, str) and isinstance(after, str):
+        old, new = before, after
+    old, new = _begin_at_change(old, new, MOST_CHARACTERS)
+    both = pre(f'<del class="td">{esc(old)}</del>\n<ins class="ti">{esc(new)}</ins>')
+    return f"{dim('edited by a person', 'div')}{both}{fold('with the edits', _draw_argument(after))}"
+
+
+def _tell_changes(changes: _Changes) -> list[str]:
+    """Return a person's changes as lines for the plain text of a block."""
+    lines = []
+    for name, (before, after) in changes.items():
+        texts = ["" if one is _ABSENT else value_text(one) for one in (before, after)]
+        old, new = _begin_at_change(texts[0], texts[1], 80)
+        old = "(not given)" if before is _ABSENT else old
+        new = "(left out)" if after is _ABSENT else new
+        lines.append(f"    edited by a person: {in_a_line(f'{shorten(str(name), _NAME)}: {old} → {new}')}")
+    return lines
+
+
+def _begin_at_change(old: str, new: str, most: int) -> tuple[str, str]:
+    """Shorten two values to `most` characters each. Long values then begin shortly before their first difference."""
+    start = max(count_same(old, new) - 20, 0) if max(len(old), len(new)) > most else 0
+    old, new = ("…" * bool(start) + text[start:] for text in (old, new))
+    return shorten(old, most), shorten(new, most)
+
+
+# --- the tool's prints, its displays and its result -----------------------------------------------------------
+
+
+def _described(result: ToolResult) -> str:
+    """Return the text of the call's value or error, without the tool's prints and notes about a person's edits."""
+    return result.output if result.returned is None else result.returned
+
+
+def _without_result(
+    outputs: Sequence[tuple[str, object]], result: ToolResult | None
+) -> list[tuple[str, object]]:
+    """Leave out displays of the value that the tool returns. A tool with `display(df); return df` then shows `df` once."""
+    displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
+    if result is None or result.is_error or not displays:
+        return list(outputs)
+    figures = [id(drawn) for drawn in find_pictures(result.value)]
+    same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
+    if len(same) < len(displays):
+        value = list(result.value.values()) if isinstance(result.value, dict) else result.value
+        several = value if isinstance(value, (list, tuple)) else [value]
+        wanted = [best for one in several[:MOST_PARTS] if (best := _find_best_form(find_bundle(one)))]
+        same += [id(data) for data in displays if _find_best_form(data) in wanted]
+    return [(kind, data) for kind, data in outputs if id(data) not in same]
+
+
+def _find_best_form(bundle: Mapping[str, object]) -> object:
+    """Return the data of a MIME bundle that a person would see. If it is equal in two bundles, both look the same."""
+    kinds = ("image/svg+xml", "text/html", "text/markdown")
+    return get_picture_bytes(bundle) or next(filter(None, map(bundle.get, kinds)), None)
+
+
+def _show_outputs(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
+    """Show the tool's prints and displays. They have room for `room` characters of HTML. A note replaces each output that
+    does not fit.
+    """
+    left_out = len(outputs) - MOST_OUTPUTS
+    if left_out > 0:
+        half = MOST_OUTPUTS // 2
+        more = ("note", f"… {counted(left_out, 'more display is', 'more prints and displays are')} not kept")
+        outputs = [*outputs[:half], more, *outputs[-half:]]
+    parts = []
+    for kind, data in outputs:
+        shown = _show_output(kind, data)
+        if len(shown.html) > room:
+            size = shown.size or "a display"
+            shown = _show_output("note", f"… {size}: not kept, since the outputs of this call are too large")
+        else:
+            room -= len(shown.html)
+        parts.append(shown)
+    return parts
+
+
+def _show_output(kind: str, data: object) -> Shown:
+    match kind:
+        case "display":
+            return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
+        case "item":
+            return show_value(data, describe(data, 2_000).text)
+        case "note":
+            return Shown(dim(inline(str(data))), in_a_line(str(data)))
+    shown = show_text(str(data))
+    label = dim("printed" if kind == "stdout" else "printed to stderr")
+    return Shown(label + shown.html if shown.html else "", shown.text)
+
+
+_WHOLE = "… the whole result: "
+
+
+def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
+    """Show the result of a call: the value in `shown`, or the error if `shown` is None.
+
+    If the model got a different text, this text is added in a fold.
+    """
+    got = show_text(result.output).html
+    if shown is None:
+        trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
+        return Shown(got + trace, as_text(result.output))
+    html, text = shown.html, shown.text
+    if expression and result.cut and visible(expression) not in text:
+        html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
+        text = f"{text}\n{_WHOLE}{visible(expression)}".lstrip("\n")
+    if count := len(result.pictures):
+        html += fold(f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}", got)
+    elif result.output and (shown.visual or (result.cut and as_text(result.output) != shown.text)):
+        html += fold("what the model got", got)
+    return dataclasses.replace(shown, html=html, text=text)
+
+
+def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
+    """Return the text of the parts as at most `_TEXT_LINES` lines for the plain text of a block."""
+    lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
+    if len(lines) > _TEXT_LINES:
+        # If a part is shortened, its last line only gives the number of omitted lines. So this last line is not counted.
+        left_out = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
+        where = f": {visible(expression)}" if expression else ""
+        hidden = len(lines) - _TEXT_LINES + 2 + left_out
+        lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
+    return ["    " + shorten(line, 400) for line in lines]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -19,7 +19,6 @@ from ...core.events import (
     Approval,
     Attachment,
     Compaction,
-    Decision,
     Done,
     Event,
     FileChange,
@@ -42,7 +41,7 @@ from .blocks import (
     text_block,
     without_style,
 )
-from .calls import call_block, tell_question
+from .calls import CallStep, call_block
 from .diagram import picture
 from .values import answer_block, attachment_block
 
@@ -72,45 +71,6 @@ class TextStep:
     @property
     def text(self) -> str:
         return "".join(self.pieces)
-
-
-@dataclass(eq=False)
-class CallStep:
-    """A tool call, from the model's request to the result."""
-
-    call: ToolCall
-    index: int
-    """The number of the call in the run, from 0. A question that a running tool asks has the number of this tool's call."""
-    approval: Approval | None = None
-    result: ToolResult | None = None
-    is_over: bool = False
-    """True if the call has a result, or if no result will come."""
-    is_brief: bool = False
-    """True if the call is shown as one line, because many later calls have ended."""
-
-    @property
-    def arguments(self) -> Mapping[str, object]:
-        """The arguments in the request for approval. Without a request, the arguments that the model sent."""
-        return self.call.input if self.approval is None else self.approval.input
-
-    @property
-    def decision(self) -> Decision | None:
-        """The decision in the call's result or, if there is none, the decision on the request for approval.
-
-        The two decisions differ if a call was allowed and later refused.
-        """
-        if self.result is not None and self.result.decision is not None:
-            return self.result.decision
-        return None if self.approval is None else self.approval.decision
-
-    @property
-    def state(self) -> str:
-        """One of "running", "waiting" (for a decision) and "done"."""
-        if self.approval is not None and not self.is_over:
-            if not self.approval.answered:
-                return "waiting"
-            return "done" if self.approval.question else "running"
-        return "done" if self.is_over else "running"
 
 
 @dataclass(frozen=True)
@@ -354,28 +314,13 @@ class Page:
         """
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
-        expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
-        asked = tell_question(step.approval)
-        arguments = "" if asked else self._of(f"calls[{step.index}].input").removeprefix(": ")
-
-        def draw(*, brief: bool, note: str = "") -> Block:
-            return call_block(
-                step.call,
-                arguments=step.arguments,
-                result=step.result,
-                decision=step.decision,
-                outputs=outputs,
-                state=step.state,
-                note=note or asked,
-                brief=brief,
-                value_name=expression,
-                input_name=arguments,
-            )
-
-        block = draw(brief=step.is_brief)
+        whole = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
+        arguments = "" if step.question else self._of(f"calls[{step.index}].input").removeprefix(": ")
+        block = call_block(step, outputs, value_name=whole, input_name=arguments)
         if self._take_room(block, step) or not step.is_over:
             return block
-        return draw(brief=True, note=f"{TOO_LARGE}: {expression}".removesuffix(": "))
+        note = f"{TOO_LARGE}: {whole}".removesuffix(": ")
+        return call_block(dataclasses.replace(step, is_brief=True), note=note)
 
     def _draw_without_diff(self, change: FileChange) -> Block:
         note = f"its diff is {TOO_LARGE}{self._of('files')}"

@@ -1,0 +1,35 @@
+"""The block of a tool call in a state that a test writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events.events import ToolCall, ToolResult
+from toolloop_jupyter.notebook.transcript.blocks import Block
+from toolloop_jupyter.notebook.transcript.calls import CallStep
+from toolloop_jupyter.notebook.transcript.calls import call_block as draw
+
+
+def asked_about(call: ToolCall, decision: Decision | None) -> Approval:
+    """A request for approval of this call, with its decision."""
+    approval = Approval(call.name, call.input, call_id=call.id)
+    if decision is not None:
+        approval._state["decision"] = decision
+    return approval
+
+
+def call_block(
+    call: ToolCall,
+    *,
+    result: ToolResult | None = None,
+    decision: Decision | None = None,
+    outputs: Sequence[tuple[str, object]] = (),
+    state: str = "done",
+    brief: bool = False,
+    **texts: str,
+) -> Block:
+    """The block of a call; `state` is "waiting", "running" or "done"."""
+    approval = asked_about(call, decision) if decision is not None or state == "waiting" else None
+    step = CallStep(call, 0, approval, result, is_over=state == "done", is_brief=brief)
+    return draw(step, outputs, **texts)
