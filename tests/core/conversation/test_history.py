@@ -63,7 +63,7 @@ def told(call_id, content="ok"):
         ([{"role": "user", "content": None}], "user content must be text, got NoneType"),
         ([{"role": "user", "content": " "}], "a user message without content"),
         ([{"role": "bot", "content": "x"}], "role 'bot' is none of"),
-        (["text"], "message 0: str is none of"),
+        (["text"], "message 0 is no dict such as"),
         (
             [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")],
             "function_call is out of use",
@@ -474,12 +474,11 @@ async def test_half_a_surrogate_pair_in_the_words_of_a_person():
     assert history.validate(session.messages()) == []
 
 
-def test_a_bookmark_is_gone_back_to_more_than_once():
+async def test_a_bookmark_is_gone_back_to_more_than_once():
     """What comes after the first time does not change what the second one puts back."""
-    kept = history.History([USER])
-    go_back = kept.bookmark()
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("a", "b"), history=[USER])
+    go_back = session.bookmark()
     for _ in range(2):
-        kept.begin_turn(None)
-        kept.add_user("More.")
+        await session.arun("More.")
         go_back()
-        assert (kept.copy(), kept.turns) == ([USER], 0)
+        assert (session.messages(), session.starts, session.results) == ([USER], [], [])

@@ -423,7 +423,7 @@ def test_a_tools_pictures_do_not_push_out_the_prompts():
         function = {"name": "shot", "arguments": "{}"}
         call = {"id": f"c{number}", "type": "function", "function": function}
         history.add_assistant({"role": "assistant", "content": None, "tool_calls": [call]})
-        history.answer(f"c{number}", [text_part("a shot"), picture_part(PICTURE)])
+        history.answer(f"c{number}", "a shot", [picture_part(PICTURE)["image_url"]["url"]])
         request = history.for_request(lambda: "tool")
         assert sent_pictures(request) == asked(1)[1:]
     results = [m for m in request if m["role"] == "tool" and isinstance(m["content"], list)]

@@ -231,13 +231,14 @@ def conversation(pictures):
     calls = [
         {"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ("c1", "c2")
     ]
+    shown = [{"type": "image_url", "image_url": {"url": ADDRESS}}] * pictures
     return [
         {"role": "user", "content": "q"},
         {"role": "assistant", "content": None, "tool_calls": calls},
         {
             "role": "tool",
             "tool_call_id": "c1",
-            "content": history.add_pictures("a chart", [ADDRESS] * pictures),
+            "content": [{"type": "text", "text": "a chart"}, *shown] if shown else "a chart",
         },
         {"role": "tool", "tool_call_id": "c2", "content": "7"},
         {"role": "assistant", "content": "done"},

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..conversation import History, add_pictures
+from ..conversation import History
 from ..events import (
     Approval,
     Decision,
@@ -108,7 +108,7 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: st
         if isinstance(error, asyncio.CancelledError):
             raise TurnCancelled(call.left_behind) from None
         raise
-    turn.history.answer(sent.id, add_pictures(result.output, result.pictures))
+    turn.history.answer(sent.id, result.output, result.pictures)
     _tell_result(turn, call, result, began)
     turn.outlet.checkpoint()
 
@@ -267,7 +267,7 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
     permit = Permit(made, decision, shown)
     if refusal := permit.refuse_if_changed():
         return refusal
-    turn.permissions.remember(tool, shown, decision, turn.history.turns - 1)
+    turn.permissions.remember(tool, shown, decision, len(turn.history.starts) - 1)
     return permit
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -280,7 +281,7 @@ class AsyncSession:
     async def preview(self, prompt: Given) -> Request:
         """Return the first request of a turn with this prompt, exactly as it would be sent. Nothing is sent."""
         turn = self._turn(await self.prepare(prompt), Channel(is_read=False), streamed=False)
-        turn.history = conversation.History(self._history.copy(), family=self._history.family)
+        turn.history = copy.deepcopy(self._history)
         turn.history.begin_turn(self.config.instructions, self.config.route.family)
         turn.history.add_user(turn.prompt.content)
         await wait_for_import(self.config.route.model, self.config.host, ())
@@ -294,7 +295,7 @@ class AsyncSession:
     @property
     def starts(self) -> list[int]:
         """The index into `messages()` where each turn began. The turns in the given `history` are included."""
-        return self._history.starts
+        return self._history.starts.copy()
 
     def rewind(self, turn: int) -> None:
         """Remove turn number `turn` (0 is the first) and all later turns from the conversation.
@@ -304,7 +305,7 @@ class AsyncSession:
         """
         if self.busy:
             raise HarnessError("a turn is running on this session; stop it before rewinding")
-        resumed = self._history.turns - len(self.results)
+        resumed = len(self._history.starts) - len(self.results)
         self._history.rewind(turn)
         self._allowed.forget_from(turn)
         del self.results[max(0, turn - resumed) :]
@@ -315,11 +316,11 @@ class AsyncSession:
         Use this before a new turn replaces earlier turns. If the new turn gets no answer, call the function to bring the earlier
         turns back. Do not call the function during a turn.
         """
-        put_back, results, allowed = self._history.bookmark(), list(self.results), self._allowed.copy()
+        history, results, allowed = copy.deepcopy(self._history), self.results.copy(), self._allowed.copy()
 
         def go_back() -> None:
-            put_back()
-            self.results[:], self._allowed = results, allowed.copy()
+            self._history, self._allowed = copy.deepcopy(history), allowed.copy()
+            self.results[:] = results
 
         return go_back
 
@@ -391,11 +392,12 @@ class AsyncSession:
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
             watch = None if turn.config.sandbox is None else Watch(turn.config.sandbox)
-            number = self._history.turns
+            number = len(self._history.starts)
             try:
                 end = await _run_to_end(turn, watch, channel)
             finally:
-                self._history.mark_turn(number)  # so that each result has a turn for `rewind`
+                if len(self._history.starts) == number:  # the turn ended before its first message
+                    self._history.begin_turn(None)  # `rewind` needs a turn for each result
             channel.reason = channel.reason or end.reason  # from here on a stop comes too late
             files = [] if watch is None else await watch.changes()
             for change in files:
