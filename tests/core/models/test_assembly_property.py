@@ -156,7 +156,7 @@ def test_a_refusal_is_text_only_where_no_other_text_came():
         ([{"refusal": "I "}, {"refusal": "no"}], "I no"),
     ):
         assembly = Assembly()
-        shown = "".join([assembly.add(piece)[0] for piece in pieces]) + assembly.end()
+        shown = "".join([assembly.add(piece)[0] for piece in pieces]) + assembly.end()[0]
         assert shown == assembly.message()["content"] == text
 
 

@@ -51,7 +51,7 @@ def check(pieces):
     reasoning, content = parse_content_for_reasoning(text)
     assembly = Assembly()
     told = [assembly.add({"content": piece}) for piece in pieces]
-    rest = assembly.end()
+    rest, _ = assembly.end()
     message = assembly.message()
     assert (message["content"], message.get("reasoning_content", "")) == (content, reasoning or "")
     assert "".join(t for t, _ in told) + rest == content
@@ -94,6 +94,6 @@ def test_a_cut_shows_what_was_held_back(piece, at_the_cut):
     assembly = Assembly()
     assembly.add({"content": piece})
     assert assembly.text == ""
-    assert assembly.cut() == at_the_cut
+    assert assembly.end(is_cut=True) == at_the_cut
     assert assembly.text == at_the_cut[0]
-    assert assembly.cut() == ("", "")
+    assert assembly.end(is_cut=True) == ("", "")

@@ -10,6 +10,7 @@ from ..text import hide_in_repr
 from .approval import Decision
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class Attachment:
     """A picture, a sound, a file or another part of the answer or the prompt. LiteLLM has no such event.

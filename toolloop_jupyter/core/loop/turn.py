@@ -32,7 +32,6 @@ from ..models import (
     choose_picture_place,
     find_cache_marks,
     must_load,
-    note,
     takes_response_format,
     takes_tool_choice_none,
 )
@@ -306,7 +305,9 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     calls = _make_arguments_valid(reply.message)
     text = (reply.message.get("content") or "").strip()
     if calls or text or reply.attachments:
-        noted = {} if calls or text else {"content": note(reply.attachments)}
+        # An answer of attachments only is kept with their names as its text.
+        named = "\n".join(f"[{one.name}]" for one in reply.attachments)
+        noted = {} if calls or text else {"content": named}
         turn.history.add_assistant({**reply.message, **noted})
     for one in turn.observers:
         await one.after_model(_restore_raw_arguments(reply, calls))

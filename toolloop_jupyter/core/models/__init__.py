@@ -33,7 +33,6 @@ from .options import (
     is_of_route,
     proxy_in_use,
 )
-from .parts import note
 from .providers import (
     Answers,
     Delta,

@@ -6,27 +6,25 @@ index. So this module builds the tool calls itself. A *fragment* is one item of 
 These rules find the call that a fragment belongs to:
 
 - A fragment with a known id belongs to the call with this id. Any other fragment belongs to the last call at its index.
-- A fragment with neither an id nor a name belongs to the newest call if there is no call at its index. The same is true
-  if the call at its index is complete and the newest call is not. But if the fragment only repeats the arguments of that
-  complete call, and both calls are of the same tool, the fragment belongs to the complete call.
+- A fragment without id and name belongs to the newest call if the call at its index is complete, and the newest call is
+  not. But if the fragment only repeats the arguments of that complete call of the same tool, it belongs to this call.
 
-These rules say when a fragment opens a new call:
+A fragment opens a new call in these cases:
 
-- A known id opens a new call if the fragment names another tool, or if it begins new arguments at another index.
-- A new id *with a name* opens a new call at the same index. The exception is a call with the same name and incomplete
-  arguments at this index, since some servers make up an id for each fragment.
-- A fragment without an id may have another name than the call at its index. Then the fragment opens a new call if the
-  arguments of that call have begun, or if both names are names of tools.
-- Two complete calls in one delta that have names and no ids are two calls, even if they are equal.
+- It has a new id *and a name*. But if the call at its index has the same name and incomplete arguments, the fragment
+  belongs to that call: some servers make up an id for each fragment.
+- It has a known id, and names another tool or begins new arguments at another index.
+- It has no id, and another name than the call at its index. The arguments of that call have begun, or both names are
+  names of tools.
+- It is one of several complete calls without ids in one delta, even if these calls are equal.
 
-These rules handle repetitions and pieces:
+Repetitions and pieces:
 
-- A call may repeat the name and the arguments of an earlier call. Then the later call is dropped if both calls have the
-  same id. If the later call has no id, it is dropped if both calls have the same index.
+- A call that repeats the name and the arguments of a call with the same id is dropped. Without an id, the index counts.
 - A repeated name counts once. A name that comes in two pieces, before any arguments, is joined.
 - Several complete JSON objects in one call's arguments are several calls. Identical objects count once. An empty object
   beside a non-empty object is a placeholder, and is dropped.
-- A call that comes both in `tool_calls` and in OpenAI's old `function_call` field is one call.
+- OpenAI's old `function_call` field counts only if `tool_calls` has no call: llama-cpp-python sends each call in both.
 - A call gets a new id if it has no id, if its id is absurdly long, or if the conversation already contains its id.
 
 Thinking blocks, reasoning items and provider-specific fields are kept unchanged. Providers refuse a history without
@@ -40,7 +38,7 @@ import re
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..events import Fields, make_plain, read_content, read_count, read_fields, read_list
 from ..text import (
@@ -78,12 +76,13 @@ class Assembly:
         self.calls = Calls(frozenset(names))
         self.words = Words()
         self.attachments = Attachments()
+        self.returned: ReturnedFields | None = None
+        """The fields of the message that go back to the provider unchanged, if there are any."""
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
-        self._has_ended = False
-        self._returned: ReturnedFields | None = None
         self.usage: object = None
         self.finish_reason: str | None = None
+        self._has_ended = False
         self._choice: int | None = None
         """The index of the only choice that is read: the lowest index in the first chunk that has choices."""
 
@@ -91,11 +90,6 @@ class Assembly:
     def text(self) -> str:
         """All text so far. If the message has ended without a text, this is the text of the provider's `refusal` field."""
         return self.words.text or (self.refusal if self._has_ended else "")
-
-    @property
-    def keeps_data(self) -> bool:
-        """True if the message has fields that go back to the provider unchanged. Only these fields can be nested deeply."""
-        return self._returned is not None or self.calls.keep_data
 
     @property
     def is_empty(self) -> bool:
@@ -113,12 +107,11 @@ class Assembly:
             self.usage = usage
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
-        choices = [read_fields(one) for one in read_list(fields.get("choices"))]
-        numbers = [read_count(choice.get("index")) for choice in choices]
+        choices = list(map(read_fields, read_list(fields.get("choices"))))
         if self._choice is None and choices:
-            self._choice = min(numbers)
-        for number, choice in zip(numbers, choices, strict=True):
-            if number == self._choice:
+            self._choice = min(read_count(choice.get("index")) for choice in choices)
+        for choice in choices:
+            if read_count(choice.get("index")) == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
@@ -126,52 +119,38 @@ class Assembly:
     def add(self, delta: object, *, whole: bool = False) -> tuple[str, str]:
         """Add one delta, or a complete message if `whole` is True. Return (the text, the reasoning) that can be shown now."""
         fields = read_fields(delta)
-        content = fields.get("content")
-        thought = fields.get("reasoning_content")
-        thought = "" if thought is None else read_content(thought)
-        if isinstance(content, list):
-            content, in_parts, refused = split_content(content)
-            thought, self.refusal = thought or in_parts, self.refusal + refused
-        if not isinstance(content, str):
-            content = read_content(content)
-        text, reasoning = self.words.add(content, thought) if content or thought else ("", "")
+        content, thought = fields.get("content"), read_content(fields.get("reasoning_content"))
+        if has_parts := isinstance(content, list):
+            content, thought_in_parts, refused = split_content(content)
+            thought, self.refusal = thought or thought_in_parts, self.refusal + refused
+        content = read_content(content)
+        shown = self.words.add(content, thought) if content or thought else ("", "")
         if refusal := fields.get("refusal"):
             self.refusal += read_content(refusal)
         if fragments := fields.get("tool_calls"):
             self.calls.add(fragments if isinstance(fragments, (list, tuple)) else [fragments], whole=whole)
-        if legacy := fields.get("function_call"):
-            self.calls.add_legacy(legacy)
+        if function := fields.get("function_call"):
+            self.calls.add_old(read_fields(function))
         own = fields.get("provider_specific_fields")
-        if own or isinstance(fields.get("content"), list) or not _ATTACHED.isdisjoint(fields):
+        if own or has_parts or not _ATTACHED.isdisjoint(fields):
             self.attachments.take(fields)
         if own or not _RETURNED.isdisjoint(fields):
-            self._returned = self._returned or ReturnedFields()
-            self._returned.add(fields)
-        return text, reasoning
+            self.returned = self.returned or ReturnedFields()
+            self.returned.add(fields)
+        return shown
 
-    def cut(self) -> tuple[str, str]:
-        """End a message that broke off. Return (the text, the reasoning) that was held back until now."""
-        text, reasoning = self.words.cut()
-        return text + self._end_refusal(), reasoning
+    def end(self, *, is_cut: bool = False) -> tuple[str, str]:
+        """End the message. Return (the text, the reasoning) that was held back until now; a second call returns ("", "").
 
-    def end(self) -> str:
-        """End a complete message. Return the text that was held back until now; a second call returns "".
-
-        A thought without a closing tag counts as text.
+        In a complete message, a thought without a closing tag counts as text. `is_cut`: the message broke off.
         """
         if self._has_ended:
-            return ""
-        self.attachments.end()
-        return self.words.end() + self._end_refusal()
-
-    def _end_refusal(self) -> str:
-        """Mark the message as ended. Return the refusal if there is no other text; a second call returns ""."""
-        told, self._has_ended = self._has_ended, True
-        return "" if told or self.words.text else self.refusal
-
-    def refuse(self, refusal: str) -> None:
-        """Set the text of the provider's `refusal` field if no delta has brought it. LiteLLM's deltas lack this field."""
-        self.refusal = self.refusal or refusal
+            return "", ""
+        self._has_ended = True
+        if self.attachments and not is_cut:
+            self.attachments.end()
+        text, thought = self.words.end(is_cut=is_cut)
+        return (text if self.words.text else self.refusal), thought
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """Return the assistant message in OpenAI format, with the fields that the provider wants back.
@@ -195,8 +174,8 @@ class Assembly:
         if pictures := [one.address for one in attached if one.kind == "picture" and one.address]:
             images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
             message["images"] = join_surrogates_in(images)
-        if self._returned is not None:
-            message.update(join_surrogates_in(self._returned.as_sent()))
+        if self.returned is not None:
+            message.update(join_surrogates_in(self.returned.as_sent()))
         return message
 
 
@@ -208,6 +187,8 @@ class _Call:
     """The call's index in the server's deltas; None if the server sends no index, or if the call is in a complete message."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Other fields of the call (`provider_specific_fields`, `extra_content`). They go back to the provider unchanged."""
+    begun: bool = False
+    """True if the arguments so far contain more than whitespace."""
     _parts: list[str] = field(default_factory=list)
     _depth: int = 0
     _in_string: bool = False
@@ -215,8 +196,6 @@ class _Call:
     """The backslash at the end of the last fragment, if any. The next fragment begins with the escaped character."""
     _room: int = LONGEST_ARGUMENTS + 1
     """The number of characters that can still be added. If it is 0, the arguments are too long, and the call is refused."""
-    begun: bool = False
-    """True if the arguments so far contain more than whitespace."""
 
     @property
     def arguments(self) -> str:
@@ -248,16 +227,34 @@ class _Call:
         self._in_string ^= len(pieces) % 2 == 0
         self._depth += outside.count("{") + outside.count("[") - outside.count("}") - outside.count("]")
 
+    def add_name(self, name: str, names: Collection[str]) -> None:
+        """Add a further piece of the name, or its repetition. `names`: the names of all tools."""
+        name = name[: LONGEST_NAME + 1]
+        if len(self.name) > LONGEST_NAME:
+            return
+        if self.name + name in names:
+            self.name += name
+        elif name != self.name and not (self.name and self.begun):
+            self.name = name if name.startswith(self.name) else self.name + name
+
+    def keep_extra(self, fragment: Fields, body: Fields) -> None:
+        """Keep the fields of a fragment and of its `function` that go back to the provider unchanged."""
+        for name, value in fragment.items():
+            if name not in _READ and name != "provider_specific_fields" and value is not None:
+                self.extra[name] = make_plain(value)
+        if fields := fragment.get("provider_specific_fields") or body.get("provider_specific_fields"):
+            self.extra.setdefault("provider_specific_fields", {}).update(make_plain(read_fields(fields)))
+
 
 class Calls:
     """Collects the tool calls of one message, which arrive in fragments."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
-        self._all: list[_Call] = []
+        self.calls: list[_Call] = []
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._legacy: Calls | None = None
+        self._old: Calls | None = None
         """The calls from OpenAI's old `function_call` field. They are collected separately from `tool_calls`."""
         self.has_too_many = False
         """True if there are more than MOST_CALLS calls. All further fragments are then ignored."""
@@ -265,13 +262,13 @@ class Calls:
         """True if a call has fields that go back to the provider unchanged."""
 
     def __bool__(self) -> bool:
-        return bool(self._all) or self._legacy is not None
+        return bool(self.calls) or self._old is not None
 
     @property
     def has_unfinished_call(self) -> bool:
         """True if the arguments of any call are incomplete, or if the arguments of the last call have not begun."""
-        cut = any(not call.whole and (call.begun or call is self._all[-1]) for call in self._all)
-        return cut or (self._legacy is not None and self._legacy.has_unfinished_call)
+        cut = any(not call.whole and (call.begun or call is self.calls[-1]) for call in self.calls)
+        return cut or (self._old is not None and self._old.has_unfinished_call)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
         """Add the fragments of one delta, or the calls of a complete message if `whole` is True.
@@ -281,52 +278,48 @@ class Calls:
         """
         # For each index: the number of complete calls in this delta so far that have a name and no id.
         ended: dict[int, int] = {}
-        for fragment in map(read_fields, fragments):
+        for fragment in filter(None, map(read_fields, fragments)):
             if self.has_too_many:
                 break
-            if not fragment:
-                continue  # a fragment without fields is ignored
             body = read_fields(fragment.get("function") or fragment.get("custom"))
-            name, arguments = read_content(body.get("name")).strip(), _read_arguments(body)
+            name, arguments = read_content(body.get("name")).strip(), body.get("arguments")
+            arguments = body.get("input") if arguments is None else arguments
+            if not isinstance(arguments, str):  # a few servers send JSON data
+                arguments = "" if arguments is None else json.dumps(make_plain(arguments))
             call_id, index = fragment.get("id"), fragment.get("index") or 0
             index = index if isinstance(index, int) else read_count(index)
-            call_id = "" if call_id is None else str(call_id)  # some servers send numbers as ids
-            if whole and self._has(call_id, name, arguments):
+            call_id = "" if call_id is None else str(call_id)  # some servers send numbers
+            known = self._by_id.get(call_id)
+            if whole and known is not None and (known.name, known.arguments) == (name, arguments):
                 continue
-            place, text = index, arguments.strip()
+            text = arguments.strip()
             may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
             # Each of these calls gets its own index. If the same delta comes again, the indexes are the same.
-            if may_be_whole:
-                place -= ended.get(index, 0) * MOST_CALLS
+            place = index - ended.get(index, 0) * MOST_CALLS if may_be_whole else index
             call = None if whole else self._find(call_id, place, name, arguments)
             if call is None:
                 call = _Call(index=None if whole or fragment.get("index") is None else place)
-                self._all.append(call)
-                self.has_too_many = len(self._all) > MOST_CALLS
+                self.calls.append(call)
+                self.has_too_many = len(self.calls) > MOST_CALLS
             self._at_index[place] = call
             if call_id and not call.id:
                 call.id = call_id
                 self._by_id[call_id] = call
             if name:
-                call.name = _join_name(call, name, self._names)
+                call.add_name(name, self._names)
             if arguments:
                 call.extend(arguments)
             if may_be_whole and call.ends_with_object(arguments):
                 ended[index] = ended.get(index, 0) + 1
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
                 self.keep_data = True
-                _keep_extra(call, fragment, body)
+                call.keep_extra(fragment, body)
 
-    def add_legacy(self, function: object) -> None:
+    def add_old(self, function: Fields) -> None:
         """Add a piece of OpenAI's old `function_call` field."""
-        fields = read_fields(function)
-        if fields.get("name") or fields.get("arguments"):
-            self._legacy = self._legacy or Calls(self._names)
-            self._legacy.add([{"function": fields}])
-
-    def _has(self, call_id: str, name: str, arguments: str) -> bool:
-        call = self._by_id.get(call_id)
-        return call is not None and (call.name, call.arguments) == (name, arguments)
+        if function.get("name") or function.get("arguments"):
+            self._old = self._old or Calls(self._names)
+            self._old.add([{"function": function}])
 
     def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """Return the call that a fragment belongs to; None if the fragment opens a new call."""
@@ -334,7 +327,7 @@ class Calls:
         known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
         if call_id and known is not None and not self._shares_id(known, here, name, arguments):
             return known
-        newest = self._all[-1] if self._all else None
+        newest = self.calls[-1] if self.calls else None
         if here is None:
             return None if call_id or name else newest
         if not name and here.whole and newest is not None and not newest.whole:
@@ -364,134 +357,41 @@ class Calls:
         return call.begun or self._are_two(call.name, name)
 
     def as_sent(self, used: set[str]) -> Iterator[dict[str, Any]]:
-        """Yield the calls in OpenAI format. Each call has a different id, and none of these ids was in `used`."""
-        for call, (name, arguments) in self.written():
-            call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
-            call_id = call_id if call_id and call_id not in used else new_call_id()
-            used.add(call_id)
-            # OpenAI refuses a name such as `functions.f` in a history.
-            made_up = _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
-            function = {"name": name if name in self._names else made_up, "arguments": arguments}
-            extra = join_surrogates_in(call.extra) if call.extra else {}
-            yield {"id": call_id, "type": "function", "function": function, **extra}
-
-    def written(self) -> list[tuple[_Call, Writing]]:
-        """Return each call with its (name, arguments), and leave out repeated calls.
-
-        If the arguments of a call are several JSON objects, each object is listed as a call.
+        """Yield the calls in OpenAI format, without repeated calls. If the arguments of a call are several JSON objects, each
+        object is a call. Each call has a different id, and none of these ids was in `used`.
         """
-        written: list[tuple[_Call, Writing]] = []
-        told: set[tuple[str | int, str, str]] = set()
-        for call in self._all:
+        count, told = 0, set[tuple[str | int | None, str, str]]()
+        for call in self._list_calls():
             several = split_objects(call.arguments)
-            if len(written) + len(several) > MOST_CALLS:
+            if count + len(several) > MOST_CALLS:
                 several = [call.arguments]  # later, these arguments are refused: they are not one object
+            # OpenAI refuses a name such as `functions.f` in a history.
+            name = call.name
+            sent_name = name if name in self._names else _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
             place = call.id or call.index
-            if place is not None:
-                several = [text for text in several if (place, call.name, text.strip()) not in told]
-                places = [place] if call.index is None else [place, call.index]
-                told.update((one, call.name, text.strip()) for text in several for one in places)
-            written += [(call, (call.name, text)) for text in several]
-        if self._legacy is None:
-            return written
-        index = _CallIndex([writing for _, writing in written])
-        for old, (name, arguments) in self._legacy.written():
-            same = index.find_same((name, arguments))
-            if same is None:
-                written.append((old, (name, arguments)))
-            else:
-                call, known = written[same]
-                written[same] = call, (known[0] or name, _choose_fuller(known[1], arguments))
-        return written
+            for arguments in several:
+                mark = name, arguments.strip()
+                if place is not None and (place, *mark) in told:
+                    continue
+                told |= {(place, *mark), (place if call.index is None else call.index, *mark)}
+                count += 1
+                call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
+                call_id = call_id if call_id and call_id not in used else new_call_id()
+                used.add(call_id)
+                function = {"name": sent_name, "arguments": arguments}
+                extra = join_surrogates_in(call.extra) if call.extra else {}
+                yield {"id": call_id, "type": "function", "function": function, **extra}
 
-
-def _read_arguments(body: Fields) -> str:
-    """Return the arguments in the body of a fragment, as text. A few servers send JSON data in place of text."""
-    arguments = body.get("arguments")
-    if arguments is None:
-        arguments = body.get("input")
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    return json.dumps(make_plain(arguments))
-
-
-def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
-    for name, value in fragment.items():
-        if name not in _READ and name != "provider_specific_fields" and value is not None:
-            call.extra[name] = make_plain(value)
-    if fields := fragment.get("provider_specific_fields") or body.get("provider_specific_fields"):
-        call.extra.setdefault("provider_specific_fields", {}).update(make_plain(read_fields(fields)))
-
-
-def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
-    """Return the whole name of `call` after a further fragment has brought `name`."""
-    if len(call.name) > LONGEST_NAME:
-        return call.name
-    name = name[: LONGEST_NAME + 1]
-    if call.name + name in names:
-        return call.name + name
-    if name == call.name or (call.name and call.begun):
-        return call.name
-    return name if name.startswith(call.name) else call.name + name
-
-
-Writing: TypeAlias = tuple[str, str]
-"""The (name, arguments) of a call, as the server wrote them.
-
-Some servers write each call twice: in `tool_calls` and in OpenAI's old `function_call` field. For example,
-llama-cpp-python with "chatml-function-calling" does so in every delta. Both texts are one call, which runs once.
-"""
-
-
-class _CallIndex:
-    """Finds the call that a call from the field `function_call` repeats. The texts of all calls are read once."""
-
-    MOST_COMPARED = 10_000
-    """The most comparisons of beginnings. They are enough for 100 calls in each of the two fields."""
-
-    def __init__(self, calls: Sequence[Writing]) -> None:
-        self._calls, self._left = calls, self.MOST_COMPARED
-        self._same: dict[tuple[str | None, str], int] = {}
-        """(name, comparable arguments) -> the index of the first such call. The name None stands for any name."""
-        for number, (name, arguments) in enumerate(calls):
-            form = _make_comparable(arguments)
-            self._same.setdefault((name, form), number)
-            self._same.setdefault((None, form), number)
-
-    def find_same(self, old: Writing) -> int | None:
-        """Return the index of the call that `old` repeats; None if `old` repeats no call.
-
-        A call without a name may repeat any call. The arguments of one call may be only the beginning of the other call's
-        arguments. This happens if the answer breaks off, or if the server writes the arguments in only one of the two fields.
-        """
-        name, arguments = old
-        form = _make_comparable(arguments)
-        keys = [(name, form), ("", form)] if name else [(None, form)]
-        if found := [self._same[key] for key in keys if key in self._same]:
-            return min(found)
-        if self._left <= 0:
-            return None
-        self._left -= len(self._calls)
-        fitting = (n for n, call in enumerate(self._calls) if not name or call[0] in ("", name))
-        return next((n for n in fitting if _is_beginning(arguments, self._calls[n][1])), None)
-
-
-def _choose_fuller(one: str, other: str) -> str:
-    """Return `other` if it is longer than `one` and begins with `one`. Otherwise return `one`."""
-    return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
-
-
-def _make_comparable(arguments: str) -> str:
-    """Return a text that is equal for all texts with the same JSON value. Return other text without the blanks around it."""
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return arguments.strip()
-
-
-def _is_beginning(one: str, other: str) -> bool:
-    one, other = one.strip(), other.strip()
-    return one.startswith(other) or other.startswith(one)
+    def _list_calls(self) -> list[_Call]:
+        """Return the calls. If `tool_calls` has only a part of the only call, take the rest from `function_call`."""
+        if self._old is None:
+            return self.calls
+        if len(self.calls) == 1:
+            call, old = self.calls[0], self._old.calls[0]
+            call.name = call.name or old.name
+            if not call.begun:
+                call.extend(old.arguments)
+        return self.calls or self._old.calls
 
 
 _SEAM = re.compile(r"\}\s*\{")

@@ -1,12 +1,11 @@
-"""One streamed model call: its request, its retries, and its reply (message, usage and cost).
+"""One model call: its request, its retries, and its reply (message, usage and cost).
 
 If a model is Python code (see `providers`), this module calls the code directly. Every other model is called through
 LiteLLM. The chunks have the same form in both cases.
 
 If `completion_kwargs` has `num_retries`, this module itself repeats a failed model call, up to that number of times. Before
 each retry, it waits for the time in the provider's `Retry-After` header. If there is no such header, each wait is longer
-than the one before. A retry is safe, since no tool of the failed answer has run. A retry shows only the text that the failed
-try has not shown yet. If the new text differs from the old text, it replaces the old text.
+than the one before. A retry is safe, since no tool of the failed answer has run.
 
 With `num_retries`, LiteLLM's own retries are turned off. LiteLLM (1.110) would multiply the number by the retries of the
 provider's client. It cannot retry a stream that breaks off, and it does not report that it waits. Without `num_retries`,
@@ -17,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Collection
 from operator import methodcaller
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from ..events import (
     Attachment,
@@ -69,62 +68,51 @@ _refused: dict[tuple[str, str], set[str]] = {}
 """For each (address, model): the options of `_WITHOUT` that the server has refused. These options are not sent again."""
 
 
-class Shown:
-    """Remembers what the reader has seen of a model call in all its tries. `add` and `end` return the reader's next events.
+class _Shown:
+    """Sends the reader the answer of a model call, and remembers what the reader has seen in all tries of the call.
 
     After a retry, text that the reader has already seen is skipped. If the new answer differs, a Retry event takes back the
     earlier text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, emit: Emit) -> None:
+        self.emit = emit
         self.before = ""
         """The text that a failed try has shown; "" if no try has failed, or if a later try has repeated the whole text."""
-        self._caught = 0
+        self._repeated = 0
         """The number of characters of `before` that the present try has repeated."""
-        self._reasoning = False
+        self._has_thought = False
         """True if a failed try has shown a thought. The thoughts of later tries are then not shown."""
         self._attached: set[Attachment] = set()
 
     def start_again(self, broken: Assembly) -> None:
         """Prepare for another try. `broken`: the incomplete message of the try that has failed."""
-        self.before, self._caught = self.before or broken.text, 0
-        self._reasoning = self._reasoning or bool(broken.words.thought)
+        self.before, self._repeated = self.before or broken.text, 0
+        self._has_thought = self._has_thought or bool(broken.words.thought)
 
-    def add(
-        self, assembly: Assembly, text: str, reasoning: str
-    ) -> list[Text | Reasoning | Attachment | Retry]:
-        """Return the events for the new `text` and `reasoning`, and for attachments that the reader has not seen."""
+    async def add(self, assembly: Assembly, text: str, thought: str, *, is_end: bool = False) -> None:
+        """Send the new `text` and `thought`, and the attachments that the reader has not seen."""
         events: list[Text | Reasoning | Attachment | Retry] = []
-        if reasoning and not self._reasoning:
-            events.append(Reasoning(reasoning))
-        if text and self.before:
-            events += self._catch_up(assembly, text)
-        elif text:
+        if thought and not self._has_thought:
+            events.append(Reasoning(thought))
+        if self.before and (text or is_end):
+            repeated = self.before[self._repeated : self._repeated + len(text)]
+            self._repeated += len(repeated)
+            if not text.startswith(repeated) or (is_end and self._repeated < len(self.before)):
+                differs = "says less" if text.startswith(repeated) else "answers differently"
+                events.append(Retry(0, f"the second try {differs}", discard=self.before))
+                text, self.before = assembly.text, ""
+            elif self._repeated < len(self.before):
+                text = ""
+            else:
+                text, self.before = text[len(repeated) :], ""
+        if text:
             events.append(Text(text))
-        if new := assembly.attachments.new:
-            events += [one for one in new if one not in self._attached]
+        if assembly.attachments:
+            events += (new := [one for one in assembly.attachments.all() if one not in self._attached])
             self._attached.update(new)
-            new.clear()
-        return events
-
-    def _catch_up(self, assembly: Assembly, text: str) -> list[Text | Retry]:
-        repeated = self.before[self._caught : self._caught + len(text)]
-        if not text.startswith(repeated):
-            return self._take_back("the second try answers differently", assembly)
-        self._caught += len(repeated)
-        if self._caught < len(self.before):
-            return []
-        self.before = ""
-        return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
-
-    def end(self, assembly: Assembly) -> list[Text | Retry]:
-        """If this try did not repeat the text of a failed try, return the events that replace this text. Else return []."""
-        return self._take_back("the second try says less", assembly) if self.before else []
-
-    def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
-        """Return the events that take back the text of a failed try, and show the text of the present try instead."""
-        gone, self.before = self.before, ""
-        return [Retry(0, why, discard=gone), *([Text(assembly.text)] if assembly.text else [])]
+        for event in events:
+            await self.emit(event)
 
 
 class ModelCall:
@@ -141,26 +129,18 @@ class ModelCall:
     ) -> None:
         """`is_last`: True if no fallback model is called when this call fails."""
         self.request, self._is_last = request, is_last
-        self._gate = gate or Gate()
-        self._server = request.address, request.model
+        self.without_usage = 0
+        """The number of requests that were sent and have brought no usage. The cost of these requests is unknown."""
+        self._gate, self._on_delta, self._shown = gate or Gate(), on_delta, _Shown(emit)
         self._is_ours = providers.is_ours(request.model)
-        self.assembly = self._make_assembly()
-        self._emit = emit
-        self._on_delta = on_delta
-        self._shown = Shown()
+        self._start()
+
+    def _start(self) -> None:
+        """Begin a try."""
+        self.assembly = Assembly({tool["function"]["name"] for tool in self.request.tools})
         self._cost: float | None = None
-        self._under_way: Literal["", "asking", "answering"] = ""
-        """The state of the last request: "asking" before its answer begins, "answering" until its answer ends, then ""."""
-        self._broken = 0
-        """The number of sent requests whose answer broke off or never came. The cost of these requests is unknown."""
-
-    def _make_assembly(self) -> Assembly:
-        return Assembly({tool["function"]["name"] for tool in self.request.tools})
-
-    @property
-    def without_usage(self) -> int:
-        """The number of requests that were sent and brought no usage."""
-        return self._broken + bool(self._under_way)
+        self._has_begun = False
+        """True if the answer to the last request has begun."""
 
     @property
     def is_free(self) -> bool:
@@ -174,41 +154,38 @@ class ModelCall:
 
     async def run(self) -> Reply:
         """Make the call, and return the reply. Raises ModelCallFailed if the last try fails; its message says what to change."""
+        server = self.request.address, self.request.model
         if not self._is_ours:
             await client.await_litellm()
-            base, model = self._server
             # The user may have changed LiteLLM's settings after the run's options were checked.
-            if wrong := explain_switch(model, base):
+            if wrong := explain_switch(self.request.model, self.request.address):
                 raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
-        started, tries, keywords = time.monotonic(), 0, self._keywords()
+        started, tries = time.monotonic(), 0
         while True:
+            keywords = self._keywords(_refused.get(server, ()))
             error, pause = await self._send(keywords)
             if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
-                await self._show(self.assembly.end(), "")
-                for event in self._shown.end(self.assembly):
-                    await self._emit(event)
-                reply = self._reply(time.monotonic() - started)
-                if self.assembly.keeps_data and is_deeper(reply.message):
-                    raise ModelCallFailed(_TOO_DEEP, "Run again.")
-                return reply
-            if self._under_way == "asking" and (option := find_refused_option(error, keywords)):
+                text, thought = self.assembly.end()
+                await self._shown.add(self.assembly, text, thought, is_end=True)
+                return self._reply(time.monotonic() - started)
+            if not self._has_begun and (option := find_refused_option(error, keywords)):
                 # The request is sent again at once, without the refused option. This does not count as a retry.
-                _refused.setdefault(self._server, set()).add(option)
-                await self._emit(Retry(1, _WITHOUT[option]))
-            else:
-                # A request costs nothing if the server refused it or never received it.
-                self._broken += self._under_way == "answering" or is_cut(error)
-                self._under_way = ""
-                await self._show(*self.assembly.cut())
-                if pause is None:
-                    tries += 1
-                    if tries > again or is_final(error):
-                        raise ModelCallFailed(*explain(error, self.request)) from None
-                await self._wait(tries, error, pause)
-            keywords = self._keywords()
+                self.without_usage -= 1
+                _refused.setdefault(server, set()).add(option)
+                await self._shown.emit(Retry(1, _WITHOUT[option]))
+                continue
+            # A request costs nothing if the server refused it or never received it.
+            self.without_usage -= not (self._has_begun or is_cut(error))
+            await self._shown.add(self.assembly, *self.assembly.end(is_cut=True))
+            tries += pause is None
+            if pause is None and (tries > again or is_final(error)):
+                raise ModelCallFailed(*explain(error, self.request)) from None
+            self._shown.start_again(self.assembly)
+            self._start()
+            await self._wait(tries, error, pause)
 
     async def _send(self, keywords: dict[str, Any]) -> tuple[BaseException | None, float | None]:
         """Send one request as soon as the gate allows it. Return (the error or None, the seconds of a pause or None).
@@ -237,27 +214,21 @@ class ModelCall:
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
-        """Prepare another try, emit a Retry event, and wait.
-
-        The wait is as long as the server asks. If the server names no time, each wait is longer than the one before. With a
-        `pause`, this method does not wait, since the gate holds back the next request.
+        """Emit a Retry event, and wait as long as the server asks. If the server names no time, each wait is longer than the
+        one before. With a `pause`, do not wait, since the gate holds back the next request.
         """
-        self._shown.start_again(self.assembly)
-        self.assembly, self._cost = self._make_assembly(), None
-        if pause is not None:
-            await self._emit(Retry(number, explain(error, self.request)[0], wait=pause))
-            return
-        asked = read_retry_after(error)
-        seconds = min(0.25 * 2 ** (number - 1), 4.0) if asked is None else asked
-        await self._emit(Retry(number, explain(error, self.request)[0], wait=seconds))
-        await asyncio.sleep(seconds)
+        seconds = read_retry_after(error) if pause is None else pause
+        if seconds is None:
+            seconds = min(0.25 * 2 ** (number - 1), 4.0)
+        await self._shown.emit(Retry(number, explain(error, self.request)[0], wait=seconds))
+        if pause is None:
+            await asyncio.sleep(seconds)
 
-    def _keywords(self) -> dict[str, Any]:
+    def _keywords(self, refused: Collection[str]) -> dict[str, Any]:
         """Return the keywords of the request, without the options that this server has refused."""
         keywords = self.request.keywords()
         if keywords.get("num_retries", self._gate.retries) is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
-        refused = _refused.get(self._server, set()) if _refused else set()
         if "any stream" in refused or ("stream" in refused and "tools" in keywords):
             keywords["stream"] = False
         if "stream_options" in refused or not keywords.get("stream"):
@@ -269,41 +240,36 @@ class ModelCall:
 
         If the server sends one JSON document in place of a stream, send the request again, without streaming.
         """
-        self._under_way = "asking"
+        self.without_usage += 1
+        self._has_begun = False
         if self._is_ours:
             response: Any = await providers.ask(keywords)
         else:
             response = await client.load_litellm().acompletion(**keywords)
+        self._has_begun = True
         if not issubclass(type(response), AsyncIterable):
-            self._under_way = ""
             self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
             await self._take(response, whole=True)
             return
-        self._under_way = "answering"
-        # A model that is Python code gives the event loop a turn after each chunk, so its stream needs no `Breath`.
-        stream, breath = (None, None) if self._is_ours else (client.StreamFacts(response), client.Breath())
+        stream = None if self._is_ours else client.StreamFacts(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
-                if breath is not None and breath.is_due:
-                    await breath.take()
         finally:
-            await client.close_stream(response)
-        if stream is not None and not await self._end(stream):
-            self._broken += 1
-            await self._emit(
-                Retry(1, "the server answered with JSON and not with a stream; asked again without a stream")
-            )
+            await providers.close_stream(response)
+        if stream is not None and not self._end(stream):
+            told = "the server answered with JSON and not with a stream; asked again without a stream"
+            await self._shown.emit(Retry(1, told))
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 
-    async def _end(self, stream: client.StreamFacts) -> bool:
+    def _end(self, stream: client.StreamFacts) -> bool:
         """Read what LiteLLM hides about an ended stream: the refusal, an early end, and the cost.
 
         Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.
         """
         assembly = self.assembly
-        assembly.refuse(stream.refusal)
+        assembly.refusal = assembly.refusal or stream.refusal
         if stream.ended_early:
             assembly.finish_reason = None
             if assembly.calls.has_unfinished_call:
@@ -322,35 +288,32 @@ class ModelCall:
             return
         if self._on_delta is not None:
             self._on_delta(time.monotonic(), make_plain(delta) or {})
-        text, reasoning = assembly.add(delta, whole=whole)
+        text, thought = assembly.add(delta, whole=whole)
         if whole:
-            text += assembly.end()
-            reasoning = reasoning if assembly.words.thought else ""
-        if text or reasoning or assembly.attachments.new:
-            for event in self._shown.add(assembly, text, reasoning):
-                await self._emit(event)
+            text += assembly.end()[0]
+            thought = thought if assembly.words.thought else ""
+        if text or thought or assembly.attachments:
+            await self._shown.add(assembly, text, thought)
         if assembly.calls.has_too_many:
             raise TooManyCalls
 
-    async def _show(self, text: str, reasoning: str) -> None:
-        for event in self._shown.add(self.assembly, text, reasoning):
-            await self._emit(event)
-
     def _reply(self, seconds: float) -> Reply:
-        self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
-        cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
         # The ids of all earlier tool calls, since Anthropic refuses a conversation with the same id twice. Each earlier call
         # has its tool message.
         earlier = self.request.messages if assembly.calls else ()
-        ids = set(map(methodcaller("get", "tool_call_id"), earlier))
+        message = assembly.message(set(map(methodcaller("get", "tool_call_id"), earlier)))
+        # Only fields that go back to the provider can be nested deeply.
+        if (assembly.returned is not None or assembly.calls.keep_data) and is_deeper(message):
+            raise ModelCallFailed(_TOO_DEEP, "Run again.")
         sent, received = read_count(usage.get("prompt_tokens")), read_count(usage.get("completion_tokens"))
+        cached = read_cached(usage) if usage else (None, None)
         return Reply(
-            message=assembly.message(ids),
+            message=message,
             finish_reason=assembly.finish_reason,
-            usage=Usage(sent, received, 1 + self._broken, *cached),
-            cost=cost if not self._broken or self.is_free else None,
+            usage=Usage(sent, received, self.without_usage, *cached),
+            cost=cost if self.without_usage == 1 or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,
             attachments=assembly.attachments.all(),

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..events import make_plain, read_content, read_fields
-from ..execution import attempt, attempt_call, uncounted
+from ..events import make_plain, read_content, read_fields, read_list
+from ..execution import attempt_call, uncounted
 from .parts import is_attached
 
 _importing = threading.Lock()
@@ -204,33 +204,30 @@ def explain_missing_bytecode() -> tuple[Path, str] | None:
     )
 
 
-class StreamFacts:
-    """Reads facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
+_BREATH = 0.004
+"""The most seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
 
-    This class uses undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are
-    missing, the properties have the values of an ordinary stream.
+
+class StreamFacts:
+    """Facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
+
+    This object stands between the wrapper and the provider's stream. It also changes deltas that LiteLLM would drop. It uses
+    undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are missing, the facts are
+    those of an ordinary stream. Once LiteLLM's own deltas have a field `refusal`, `refusal` can be removed.
     """
 
     def __init__(self, response: Any) -> None:
-        self._response = response
-        self._hidden = getattr(response, "_hidden_params", None)
-        self._refusals: list[str] = []
-        stream = getattr(response, "completion_stream", None)
-        self._is_json = "application/json" in str(
-            read_fields(getattr(getattr(stream, "response", None), "headers", None)).get("content-type")
-        )
-        if hasattr(stream, "__anext__"):
-            response.completion_stream = _WatchedStream(stream, self._refusals)
-
-    @property
-    def is_json(self) -> bool:
+        self._stream: Any = getattr(response, "completion_stream", None)
+        self._iterator: Any = self._stream
+        self._since = time.monotonic()
+        self._response, self._hidden = response, getattr(response, "_hidden_params", None)
+        self.refusal = ""
+        """The text of OpenAI's `refusal` field."""
+        headers = read_fields(getattr(getattr(self._stream, "response", None), "headers", None))
+        self.is_json = "application/json" in str(headers.get("content-type"))
         """True if the server has sent one JSON document in place of a stream. LiteLLM does not read this document."""
-        return self._is_json
-
-    @property
-    def refusal(self) -> str:
-        """The text of OpenAI's `refusal` field. LiteLLM's own chunks lack this field."""
-        return "".join(self._refusals)
+        if hasattr(self._stream, "__anext__"):
+            response.completion_stream = self
 
     @property
     def ended_early(self) -> bool:
@@ -245,61 +242,24 @@ class StreamFacts:
         """The cost in US dollars according to the headers of the response; None if the headers have no cost."""
         return cost_in_headers(self._hidden)
 
-
-async def close_stream(response: object) -> None:
-    """Close the connection of a stream, so that the provider stops working on a cancelled request."""
-    for stream in (response, getattr(response, "completion_stream", None)):
-        closer = getattr(stream, "aclose", None)
-        if closer is not None:
-            await attempt(closer())
-            return
-
-
-class Breath:
-    """Lets other tasks run (a Stop button, other cells) during long work. If `is_due`, the work has to await `take()`."""
-
-    SECONDS = 0.004
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() - self._since > self.SECONDS
-
-    async def take(self) -> None:
-        await asyncio.sleep(0)
-        self._since = time.monotonic()
-
-
-class _WatchedStream:
-    """Wraps a provider's stream for LiteLLM. Changes deltas that LiteLLM would drop, and collects OpenAI's refusal texts.
-
-    Once LiteLLM's own deltas have a field `refusal`, the collecting can be removed.
-    """
-
-    def __init__(self, stream: Any, refusals: list[str]) -> None:
-        self._stream, self._iterator, self._refusals = stream, stream, refusals
-        self._breath = Breath()
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> _WatchedStream:
+    def __aiter__(self) -> StreamFacts:
         # LiteLLM calls `__aiter__` before each chunk, and some streams need this call.
         self._iterator = self._stream.__aiter__()
         return self
 
     async def __anext__(self) -> object:
-        # LiteLLM does not pass on empty chunks, and may read many of them in a row. So `Breath` is needed here, too.
-        if self._breath.is_due:
-            await self._breath.take()
+        # LiteLLM may read many chunks in a row, and pass on none of them.
+        if time.monotonic() - self._since > _BREATH:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()
         chunk = await self._iterator.__anext__()
-        choices = read_fields(chunk).get("choices")
-        if choices:
+        if choices := read_fields(chunk).get("choices"):
             delta = read_fields(choices[0]).get("delta")
             if refusal := read_fields(delta).get("refusal"):
-                self._refusals.append(str(refusal))
+                self.refusal += str(refusal)
             _make_readable(delta)
         return chunk
 
@@ -308,47 +268,32 @@ def _make_readable(delta: object) -> None:
     """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
 
     The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
-    arguments that are JSON data.
+    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field of them.
     """
-    fields = getattr(delta, "__dict__", None)
-    if fields is None:
-        return
+    fields, extra = getattr(delta, "__dict__", {}), getattr(delta, "__pydantic_extra__", None)
     content = fields.get("content")
-    _carry_attachments(delta)
+    parts = read_list(content)
+    if extra is not None:
+        attached = list(filter(is_attached, parts))
+        for name in ("annotations", "files"):
+            attached += read_list(extra.get(name))
+        if attached:
+            extra["images"] = [*(extra.get("images") or ()), *map(make_plain, attached)]
+        if thinking := "".join(read_content(read_fields(part).get("thinking")) for part in parts):
+            extra.setdefault("reasoning_content", thinking)
     if isinstance(content, list):
         fields["content"] = read_content(content)
-        thinking = "".join(read_content(read_fields(part).get("thinking")) for part in content)
-        extra = getattr(delta, "__pydantic_extra__", None)
-        if thinking and extra is not None:
-            extra.setdefault("reasoning_content", thinking)
-    calls = fields.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
+    functions = [fields.get("function_call")]
+    for call in read_list(fields.get("tool_calls")):
         own = getattr(call, "__dict__", {})
-        if own.get("id") is not None and not isinstance(own["id"], str):
+        functions.append(own.get("function"))
+        if own.get("id") is not None:
             own["id"] = str(own["id"])
-        _make_arguments_text(own.get("function"))
-    _make_arguments_text(fields.get("function_call"))
-
-
-def _make_arguments_text(function: Any) -> None:
-    fields = getattr(function, "__dict__", {})
-    arguments = fields.get("arguments")
-    if arguments is not None and not isinstance(arguments, str):
-        fields["arguments"] = json.dumps(make_plain(arguments))
-
-
-def _carry_attachments(delta: object) -> None:
-    """Add a delta's attachments to its field `images`. LiteLLM (1.110) passes on no other field that has attachments."""
-    extra = getattr(delta, "__pydantic_extra__", None)
-    if extra is None:
-        return
-    content = read_fields(delta).get("content")
-    others = [part for part in content if is_attached(part)] if isinstance(content, list) else []
-    for name in ("annotations", "files"):
-        parts = extra.get(name)
-        others += parts if isinstance(parts, list) else []
-    if others:
-        extra["images"] = [*(extra.get("images") or ()), *map(make_plain, others)]
+    for function in functions:
+        own = getattr(function, "__dict__", {})
+        arguments = own.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            own["arguments"] = json.dumps(make_plain(arguments))
 
 
 def cost_in_headers(hidden: object) -> float | None:

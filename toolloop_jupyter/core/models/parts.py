@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..events import Attachment, Fields, make_plain, read_content, read_fields, read_list
-from ..text import cut_half, hide_in_repr, shorten
+from ..text import cut_half, shorten
 
 _NAMES = ("think", "thinking", "budget:thinking")
 _OPENINGS = tuple(f"<{name}>" for name in _NAMES)
@@ -85,23 +86,21 @@ class Words:
             self._text.append(text)
         return text, reasoning
 
-    def cut(self) -> tuple[str, str]:
-        """End a message that broke off. Return (the text, the thought) that was held back until now."""
-        if not self._opening:
-            return self.end(), ""
-        held, self._held = self._held, ""
-        self._tagged.append(held)
-        return "", held
+    def end(self, *, is_cut: bool) -> tuple[str, str]:
+        """End the message. Return (the text, the thought) that was held back until now.
 
-    def end(self) -> str:
-        """End a complete message. Return the rest of the text. A thought without a closing tag counts as text."""
+        In a complete message, a thought without a closing tag counts as text. `is_cut`: the message broke off.
+        """
         rest, self._held, self._is_plain = self._held, "", True
+        if self._opening and is_cut:
+            self._tagged.append(rest)
+            return "", rest
         if self._opening:
             rest = self._opening + "".join(self._tagged) + rest
             self._opening, self._tagged = "", []
         if rest:
             self._text.append(rest)
-        return rest
+        return rest, ""
 
     def _read_tags(self, text: str) -> tuple[str, str]:
         text, self._held = self._held + text, ""
@@ -195,15 +194,11 @@ _MOST_READ = 1_000
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
 """Types of content parts that are not attachments. Other code reads these parts."""
-ATTACHED = ("images", "annotations", "files")
-"""Fields that hold lists of attachments. They are in a delta, or in its `provider_specific_fields`."""
-_KINDS = {"images": "image_url", "files": "file"}
-"""For each field whose attachments may be plain addresses: the type of these attachments."""
+ATTACHED = {"images": "image_url", "annotations": "", "files": "file"}
+"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of an attachment
+that is a plain address; "" if this field has none."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
-
-
-hide_in_repr(Attachment)
 
 
 class Attachments:
@@ -213,36 +208,30 @@ class Attachments:
         self._found: dict[Attachment, None] = {}
         self._left_out = 0
         self._audio: dict[str, str] = {}
-        self.new: list[Attachment] = []
-        """Attachments that have not been shown yet. The code that shows them empties this list."""
 
     def __bool__(self) -> bool:
         return bool(self._found or self._audio)
-
-    def _bound(self, parts: list[object]) -> list[object]:
-        """Return the first `_MOST_READ` of `parts`, and count the others as left out."""
-        self._left_out += max(0, len(parts) - _MOST_READ)
-        return parts[:_MOST_READ]
 
     def take(self, delta: Fields) -> None:
         """Collect the pictures, files, sources and other attachments in a delta or a complete message.
 
         Sound comes in pieces. This method joins the pieces, and `end` makes one attachment from them.
         """
-        content = delta.get("content")
-        attached = list(filter(is_attached, content)) if isinstance(content, list) else []
-        for part in self._bound(attached):
-            self._add(make_plain(part))
-        fields = read_fields(delta.get("provider_specific_fields"))
-        for name in ATTACHED:
-            for part in self._bound(read_list(delta.get(name) or fields.get(name))):
-                kind = _KINDS.get(name) if isinstance(part, str) else None
-                self._add({"type": kind, "url": part} if kind else make_plain(part))
+        content, fields = delta.get("content"), read_fields(delta.get("provider_specific_fields"))
+        found = [("", list(filter(is_attached, content)) if isinstance(content, list) else [])]
+        found += [(kind, read_list(delta.get(name) or fields.get(name))) for name, kind in ATTACHED.items()]
+        for kind, parts in found:
+            self._left_out += max(0, len(parts) - _MOST_READ)
+            for part in parts[:_MOST_READ]:
+                if isinstance(part, str) and kind:
+                    self._keep(_describe({"type": kind, "url": part}))
+                elif plain_part := make_plain(part):
+                    self._keep(_describe(plain_part))
         self.take_sources(fields)
         self.take_sources(delta)
-        if audio := delta.get("audio"):
+        if audio := read_fields(delta.get("audio")):
             for name in ("data", "transcript", "format"):
-                self._audio[name] = self._audio.get(name, "") + str(read_fields(audio).get(name) or "")
+                self._audio[name] = self._audio.get(name, "") + str(audio.get(name) or "")
 
     def take_sources(self, fields: Fields) -> None:
         """Collect the sources in `fields`. A source is an address, or an object with an address or a title; lists are read, too."""
@@ -251,12 +240,11 @@ class Attachments:
             source = waiting.popleft()
             if isinstance(source, list):
                 waiting.extendleft(reversed(source))
-            elif isinstance(source, str):
-                self._keep("source", f"source: {source}")
             elif isinstance(source, Mapping):
                 title = source.get("title") or source.get("document_title") or ""
-                if told := f"{title} {source.get('url') or ''}".strip():
-                    self._keep("source", f"source: {told}")
+                waiting.appendleft(f"{title} {source.get('url') or ''}".strip())
+            elif isinstance(source, str) and source:
+                self._keep(Attachment("source", f"source: {source}"))
 
     def end(self) -> None:
         """End the message. Add attachments for the sound and for the number of left-out parts, if there are any."""
@@ -265,33 +253,20 @@ class Attachments:
             said = f": {audio['transcript']}" if audio["transcript"] else ""
             media = f"audio/{audio['format']}" if audio["format"] else "application/octet-stream"
             address = f"data:{media};base64,{audio['data']}" if audio["data"] else ""
-            self._keep("audio", f"audio, {_write_size(audio['data'])}{said}", address)
+            self._keep(Attachment("audio", f"audio, {_write_size(audio['data'])}{said}", address))
         if self._left_out:
-            more = Attachment("more", f"{self._left_out} more parts of the answer")
-            self._found[more], self._left_out = None, 0
-            self.new.append(more)
+            self._found[Attachment("more", f"{self._left_out} more parts of the answer")] = None
 
     def all(self) -> tuple[Attachment, ...]:
         """Return all attachments in the order in which they came."""
         return tuple(self._found)
 
-    def _add(self, part: object) -> None:
-        if isinstance(part, Mapping):
-            for kind, name, address in _read(part):
-                self._keep(kind, name, address)
-        elif part:
-            self._keep("part", f"a part of the answer: {part}")
-
-    def _keep(self, kind: str, name: str, address: str = "") -> None:
-        name = " ".join(name.split())
-        made = Attachment(kind, shorten(name, MOST_NAME), address)
-        if made in self._found:
-            return
-        if len(self._found) >= MOST_ATTACHED:
+    def _keep(self, made: Attachment) -> None:
+        made = replace(made, name=shorten(" ".join(made.name.split()), MOST_NAME))
+        if made not in self._found and len(self._found) >= MOST_ATTACHED:
             self._left_out += 1
         else:
             self._found[made] = None
-            self.new.append(made)
 
 
 def is_attached(part: object) -> bool:
@@ -300,30 +275,29 @@ def is_attached(part: object) -> bool:
     return not isinstance(part, str) and fields.get("type") not in _WORDS and not fields.get("text")
 
 
-def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
-    """Yield (the kind, the name, the address) of a content part. Each provider has its own form for content parts."""
+def _describe(part: object) -> Attachment:
+    """Return a content part as an attachment. Each provider has its own form for content parts."""
+    if not isinstance(part, Mapping):
+        return Attachment("part", f"a part of the answer: {part}")
     kind = str(part.get("type") or "part")
     body = part.get(kind, part)
     fields = body if isinstance(body, Mapping) else {"url": body}
-    url = str(fields.get("url") or fields.get("file_data") or "")
+    url = _write_data_address(fields) or str(fields.get("url") or fields.get("file_data") or "")
     title = str(fields.get("title") or fields.get("filename") or fields.get("name") or "")
-    if data := _find_data_address(fields):
-        url = data
     if match := _DATA.match(url):
         media = match.group(1).lower()
         about = f"{media}, {_write_size(url[match.end() :])}"
         name = f"{title} ({about})" if title else about
-        yield (("picture", name, url) if media.startswith("image/") else ("file", name, url))
-    elif kind == "url_citation":
-        yield "source", f"source: {title} {url}", ""
-    elif url or title:
+        return Attachment("picture" if media.startswith("image/") else "file", name, url)
+    if kind == "url_citation":
+        return Attachment("source", f"source: {title} {url}")
+    if url or title:
         what = "picture" if "image" in kind else "file" if "file" in kind else kind
-        yield what, f"{what}, not loaded: {title} {url}", ""
-    else:
-        yield kind, f"{kind}: {json.dumps(part, ensure_ascii=False, default=repr)[:MOST_NAME]}", ""
+        return Attachment(what, f"{what}, not loaded: {title} {url}")
+    return Attachment(kind, f"{kind}: {json.dumps(part, ensure_ascii=False, default=repr)[:MOST_NAME]}")
 
 
-def _find_data_address(fields: Fields) -> str:
+def _write_data_address(fields: Fields) -> str:
     """Return a `data:` address if a part holds bytes in Anthropic's or OpenAI's form; "" for any other part."""
     source = fields.get("source")
     source = source if isinstance(source, Mapping) else fields
@@ -337,8 +311,3 @@ def _find_data_address(fields: Fields) -> str:
 
 def _write_size(encoded: str) -> str:
     return f"{len(encoded) * 3 // 4 / 1000:,.1f} kB"
-
-
-def note(attachments: Sequence[Attachment]) -> str:
-    """Return the text that is kept in the history if an answer has only attachments."""
-    return "\n".join(f"[{attachment.name}]" for attachment in attachments)

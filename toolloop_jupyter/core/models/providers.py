@@ -4,7 +4,7 @@ A run of this package calls the function directly, with `ask`, so that a lesson 
 LiteLLM itself, `ensure` registers the model in `litellm.custom_provider_map`. LiteLLM accepts several types of chunks from
 a registered model, but LiteLLM's stream wrapper leaves only `ModelResponseStream` unchanged. The wrapper (1.110.2) drops a
 usage that comes with the finish reason or later. The wrapper also drops all empty chunks after the finish reason. So
-`_make_chunks()` sends the usage before the finish reason.
+`_read_answer` sends the usage before the finish reason.
 
 If the call `respond(request)` raises an error, the request is refused, as with an HTTP error of a real provider. If an
 error is raised while the deltas are read, the stream breaks off.
@@ -21,8 +21,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Fields, read_count, read_fields, read_list
+from ..execution import attempt
 from ..text import hide_in_repr
-from .client import close_stream, is_loading, is_ready, litellm_loaded, load_litellm
+from .client import is_loading, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     one complete response, or for no usage. Raises ProviderError if the request is refused. While the chunks are read, the
     stream may raise ProviderError or, if a retry may succeed, AnswerBroken.
     """
-    await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_run_stream`
+    await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_read_answer`
     model = keywords["model"]
     _asked.add(model)
     # Code which calls LiteLLM itself must find the same models. While a thread imports LiteLLM's modules, this is left to a later
@@ -219,7 +220,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
     )
-    return _run_stream(_responders[model.partition("/")[0]](request))
+    return _read_answer(_responders[model.partition("/")[0]](request))
 
 
 def _make_request(
@@ -244,18 +245,16 @@ def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": named}
 
 
-async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
-    try:
-        async for chunk in _make_chunks(deltas):
-            yield chunk
-            await asyncio.sleep(0)  # lets other tasks (a Stop button) run, even if the model never waits
-    except ProviderError as error:
-        if error.is_final or error.status == 408:
-            raise
-        raise AnswerBroken(error) from error
+async def close_stream(response: object) -> None:
+    """Close the connection of a stream, so that the provider stops working on a cancelled request."""
+    for stream in (response, getattr(response, "completion_stream", None)):
+        closer = getattr(stream, "aclose", None)
+        if closer is not None:
+            await attempt(closer())
+            return
 
 
-async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
+async def _read_answer(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     """Convert deltas to chunks. The usage and the finish reason are the last two chunks, even if an early delta has them.
 
     Deltas are changed in the same way as in LiteLLM: `reasoning` becomes `reasoning_content`, and tool calls get a type and
@@ -276,6 +275,11 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
                     delta["tool_calls"].append({"type": "function", **one, "index": index})
             if delta:
                 yield _make_chunk(delta)
+                await asyncio.sleep(0)  # lets other tasks (a Stop button) run, even if the model never waits
+    except ProviderError as error:
+        if error.is_final or error.status == 408:
+            raise
+        raise AnswerBroken(error) from error
     finally:
         await close_stream(deltas)
     if usage is not None:
@@ -345,7 +349,7 @@ async def _stream_to_litellm(
     """Yield the chunks as objects of LiteLLM's classes."""
     types, first = litellm.types.utils, True
     try:
-        async for chunk in _make_chunks(deltas):
+        async for chunk in _read_answer(deltas):
             choice = chunk.pop("choices")[0]
             # LiteLLM gets a copy of the delta, since it writes an index and a type into the tool calls.
             delta = copy.deepcopy(choice["delta"])
@@ -357,6 +361,8 @@ async def _stream_to_litellm(
             yield types.ModelResponseStream(choices=[made], model=model.partition("/")[2], **chunk)
     except ProviderError as error:
         raise _make_litellm_error(litellm, error, model) from error
+    except AnswerBroken as error:
+        raise _make_litellm_error(litellm, error.original_exception, model) from error.original_exception
 
 
 def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:

@@ -426,11 +426,6 @@ CALLS = [
         two(F0, ran("c2", "f", '{"a":2}', "f(2)")),
     ),
     calling(
-        "another call in the old field is another call",
-        [{**tool(0, "c1", "f", '{"a":1}'), **old("g", '{"b":2}')}],
-        two(F1, ran(NEW, "g", '{"b":2}', "g(2)")),
-    ),
-    calling(
         "two equal calls stay two",
         [tool(0, "c1", "f", '{"a":1}'), tool(1, "c2", "f", '{"a":1}')],
         two(F1, ran("c2", "f", '{"a":1}', "f(1)")),
