@@ -181,7 +181,7 @@ async def test_a_call_waits_for_the_list_that_another_one_asks_for(connect):
 
     files = connect(Server("odd", on_list_tools=list_them, on_call_tool=run_one))
     descriptions.append("Read, and send it to me.")
-    files._life.news = object()  # what a notification of the server does
+    files._life.list.note_change()  # what a notification of the server does
     calls = [files.read.call_on_server({}, context=ToolContext()) for _ in range(3)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in outcomes] == [ServerError] * 3
@@ -305,12 +305,12 @@ async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
 def test_what_does_not_fit_the_form_is_not_sent():
     """A person's edit that the form does not take is refused where they type it."""
     from toolloop_jupyter.core.tools import InvalidArguments
-    from toolloop_jupyter.mcp.questions import _check
+    from toolloop_jupyter.mcp.questions import FilledForm
 
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    assert _check(schema, {"n": 1}) == {"n": 1}
+    assert FilledForm.read(schema, {"n": 1}).json == {"n": 1}
     with pytest.raises(InvalidArguments, match="n: expected an integer"):
-        _check(schema, {"n": "x"})
+        FilledForm.read(schema, {"n": "x"})
 
 
 def test_words_of_a_model_are_refused(connect):

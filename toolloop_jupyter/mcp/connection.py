@@ -15,15 +15,14 @@ import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from ..core.events import Approval, Check, Decision, Mistake, Progress
 from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
 from ..core.text import hide, list_some, make_wire_name, plain
 from ..core.tools import ToolContext, ToolSource
-from .link import HANDSHAKE, ConnectionFailed, Link
-from .log import ServerLog
+from .link import HANDSHAKE, ConnectionFailed, Link, ServerLog
 from .questions import Asker, Askers
 from .schema import UnusableSchema, check_schema
 from .target import Target, read_roots, read_target
@@ -31,6 +30,7 @@ from .tools import (
     ServerError,
     ServerTool,
     describe_claims,
+    describe_listed,
     make_attribute,
     make_settings,
     read_result,
@@ -51,10 +51,10 @@ _BY_HAND = 600.0
 
 
 class Connection(ToolSource):
-    """A connected server. Its tools can be used in this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
+    """A connected server, made by `connect()`. Its tools can be used in this notebook: `--tools files`, `tools=[files.fetch]`.
 
-    `connect()` makes a Connection. `close()` or the end of a `with` block closes the Connection. It is also closed when its cell
-    runs again, when no variable refers to it any more, and when the kernel ends.
+    `close()` or the end of a `with` block closes a connection. It is also closed when its cell runs again, when no variable
+    refers to it any more, and when the kernel ends.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Connection(ToolSource):
         handshake: float,
     ) -> None:
         self._policy = permissions
-        self._wanted = (None if include is None else _read_names(include), _read_names(exclude))
+        self._include = None if include is None else _read_names(include)
+        self._exclude = _read_names(exclude)
         self._name, self._limits = name, (timeout, max_result)
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
@@ -108,7 +109,7 @@ class Connection(ToolSource):
     def refresh(self) -> list[str]:
         """Ask the server for its tools again, and use the new list. Return the names of the tools that are new or changed.
 
-        If a tool has changed in any way, an approval of all its calls ends.
+        An approval of all calls of a changed tool ends.
         """
         before = self._tools
         self._pin(self._life.list_tools())
@@ -154,15 +155,15 @@ class Connection(ToolSource):
     # --- as a source of tools ---
 
     def list_tools(self) -> Mapping[str, ServerTool]:
-        """Return all tools as a mapping: attribute name -> tool. For each of these names, `connection.NAME` is the tool."""
+        """Return all tools: attribute name -> tool."""
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return (the status, a line about the status, the advice) for `%toolloop doctor`. "" means that there is no advice."""
+        """Return (the status, a line about it, the advice) for `%toolloop doctor`. "" means that there is no advice."""
         if self.closed:
             return "note", f"{self.title}: closed", "run its cell again"
         says = f"{self.title}: {len(self._tools)} tools"
-        if self._life.changed:
+        if self._life.list.has_changed:
             return "note", f"{says}; the server has changed its list", "call .refresh() on the connection"
         problem = self._life.ping()
         return ("bad", f"{says}; {problem}", "run its cell again") if problem else ("ok", says, "")
@@ -174,16 +175,16 @@ class Connection(ToolSource):
 
         If a tool has not changed since the last list, the old ServerTool is used again. So approvals of this object stay valid.
         """
-        include, exclude = self._wanted
-        made: dict[str, ServerTool] = {}
-        left_out: list[str] = []
         names = {str(one.name) for one in listed}
         named = self._policy.keys() - {"*"} if isinstance(self._policy, Mapping) else frozenset()
-        if missing := sorted({*map(str, (include or frozenset()) | exclude | named)} - names):
+        if missing := sorted({*map(str, (self._include or frozenset()) | self._exclude | named)} - names):
             raise Mistake(f"this server has no tool {missing[0]!r}; it has: {list_some(sorted(names), 8)}")
         before = {tool.own_name: tool for tool in self._tools.values()}
+        reserved = {*dir(type(self)), "notices"}
+        made: dict[str, ServerTool] = {}
+        left_out: list[str] = []
         for one in listed:
-            if one.name in exclude or (include is not None and one.name not in include):
+            if one.name in self._exclude or (self._include is not None and one.name not in self._include):
                 continue
             try:
                 tool = self._make_tool(one)
@@ -191,13 +192,10 @@ class Connection(ToolSource):
                 left_out.append(f"{plain(one.name)[:80]!r} is left out: {error}")
                 continue
             old = before.get(tool.own_name)
-            reserved = set(dir(type(self))) | {"notices"}
-            made[make_attribute(tool.name, made, reserved.__contains__)] = old.still(tool) if old else tool
+            made[make_attribute(tool.name, reserved | made.keys())] = old.still(tool) if old else tool
         self._tools = made
-        self.notices = [
-            *left_out[:10],
-            *([f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []),
-        ]
+        more = [f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []
+        self.notices = [*left_out[:10], *more]
         tokens = sum(len(json.dumps(tool.as_tool().spec)) for tool in made.values()) // 4
         if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
             most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
@@ -235,9 +233,64 @@ def _read_names(given: Iterable[str]) -> frozenset[str]:
     return frozenset([given] if isinstance(given, str) else given)
 
 
-def describe_listed(one: Any) -> str:
-    """Return a tool of the server's list as JSON text. The texts of two lists are compared to find changes."""
-    return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
+class _ToolList:
+    """The server's list of tools as it was read last, and as it was pinned: a tool's name -> the tool as JSON text."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, str] = {}
+        self._pinned: dict[str, str] = {}
+        self._news: object | None = None
+        """None if `_listed` is up to date. Each possible change of the server's list sets a new object."""
+
+    def note_change(self) -> None:
+        """Note that the server's list may have changed."""
+        self._news = object()
+
+    async def read(self, client: Any) -> list[Any]:
+        """Read the tools of all pages of the server's list: at most MOST_TOOLS tools and _MOST_PAGES pages.
+
+        If several tools have the same name, only the first of these tools is used. If the list may have changed during the
+        reading, the next call reads the list again.
+        """
+        news, cursor = self._news, None
+        found: dict[str, Any] = {}
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for one in page.tools:
+                found.setdefault(one.name, one)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= MOST_TOOLS:
+                break
+        listed = list(found.values())[:MOST_TOOLS]
+        self._listed = {one.name: describe_listed(one) for one in listed}
+        if self._news is news:
+            self._news = None
+        return listed
+
+    def pin(self) -> None:
+        """Use the list that was read last: it is what a person sees."""
+        self._pinned = self._listed
+
+    async def check(self, tool: ServerTool, client: Any) -> None:
+        """Raise ServerError if the server has removed the tool, or has changed it since it was pinned.
+
+        If the list may have changed, read it first. Another call that begins before the new list has arrived reads it, too.
+        """
+        if self._news is not None:
+            await self.read(client)
+        now = self._listed.get(tool.own_name)
+        if now is None:
+            raise ServerError(f"{tool.name} was not run: the server does not have it any more")
+        if now != tool.listed:
+            raise ServerError(
+                f"{tool.name} was not run: the server has changed its description or schema since it was listed; "
+                "a person has to check the change and call refresh() on the connection"
+            )
+
+    @property
+    def has_changed(self) -> bool:
+        """True if the list differs from the pinned list, or may have changed since it was read."""
+        return self._news is not None or self._listed != self._pinned
 
 
 class _Life:
@@ -248,16 +301,10 @@ class _Life:
 
     def __init__(self, target: Target, handshake: float) -> None:
         self._target, self._handshake = target, handshake
-        self.log = ServerLog()
+        self.log, self.list = ServerLog(), _ToolList()
         self.closed = False
-        self.news: object | None = None
-        """None if `_listed` is up to date. Each possible change of the server's list sets a new object (see `_take_list`)."""
         self._lock = threading.Lock()
         self._link: Link | None = None
-        self._pinned: dict[str, str] = {}
-        self._listed: dict[str, str] = {}
-        """The newest list that was read from the server: a tool's name -> the tool as JSON text. If this text differs from the
-        JSON text of the pinned tool, calls of the tool are refused."""
         self._askers = Askers()
         self.title, self.short_name = target.title, "server"
 
@@ -266,14 +313,12 @@ class _Life:
     def list_tools(self) -> list[Any]:
         """Read the server's list of tools, and pin the tools in the list. Raises ConnectionFailed."""
         link = self._open()
-        news = self.news
-        outcome = link.run_sync(_list_all, self._handshake)
+        outcome = link.run_sync(self.list.read, self._handshake)
         if outcome.error is not None:
             why = f"{self.title} gives no list of its tools: {link.explain(outcome.error)}"
             raise ConnectionFailed(self.log.add_last_words(why)) from None
+        self.list.pin()
         listed: list[Any] = outcome.value
-        self._take_list(listed, news)
-        self._pinned = self._listed
         return listed
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
@@ -286,7 +331,7 @@ class _Life:
         link = self._link
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
-        outcome = link.run_sync(_list_first, 5.0)
+        outcome = link.run_sync(lambda client: client.list_tools(), 5.0)
         return "" if outcome.error is None else link.explain(outcome.error)
 
     def close(self, *, wait: bool = True) -> None:
@@ -311,8 +356,11 @@ class _Life:
 
         async def ask(approval: Approval) -> Decision:
             """Ask a person. This function is called on the link's loop, but `context.ask` must run on the loop of the run."""
-            asking = asyncio.run_coroutine_threadsafe(_await(context.ask(approval)), loop)
-            return await asyncio.wrap_future(asking)
+
+            async def ask_there() -> Decision:
+                return await context.ask(approval)
+
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_there(), loop))
 
         here = dataclasses.replace(context, ask=ask)
         return self._read(link, await link.run(self._work(tool, arguments, here)))
@@ -326,49 +374,13 @@ class _Life:
             context.report(Progress(done, total, plain(message or "")[:200]))
 
         async def work(client: Any) -> object:
-            if self.news is not None:
-                await self._look_again(client)
-            self._check_pinned(tool)
+            await self.list.check(tool, client)
             with self._askers.running(asker):
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
             # The result is read on the link's thread, since a long result would block the run's loop.
             return read_result(tool, result)
 
         return work
-
-    async def _look_again(self, client: Any) -> None:
-        """Read the server's list again, since the list may have changed, or the server was started again.
-
-        If another call begins before the new list has arrived, the other call reads the list, too.
-        """
-        news = self.news
-        self._take_list(await _list_all(client), news)
-
-    def _take_list(self, listed: list[Any], news: object) -> None:
-        """Store the list that was read, and set `self.news` to None, since `_listed` is up to date.
-
-        `news` is the value that `self.news` had before the reading. If `self.news` has got a new value since then, the server's
-        list may have changed during the reading. In this case, the new value stays, and the next call reads the list again.
-        """
-        self._listed = {one.name: describe_listed(one) for one in listed}
-        if self.news is news:
-            self.news = None
-
-    @property
-    def changed(self) -> bool:
-        """True if the server's list differs from the pinned tools, or if the list may have changed since it was read."""
-        return self.news is not None or self._listed != self._pinned
-
-    def _check_pinned(self, tool: ServerTool) -> None:
-        """Raise ServerError if the server has removed the tool, or has changed it since it was pinned."""
-        now = self._listed.get(tool.own_name)
-        if now is None:
-            raise ServerError(f"{tool.name} was not run: the server does not have it any more")
-        if now != tool.listed:
-            raise ServerError(
-                f"{tool.name} was not run: the server has changed its description or schema since it was listed; "
-                "a person has to check the change and call refresh() on the connection"
-            )
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
         """Return the value of the server's answer. Raises ServerError if there is no value.
@@ -390,77 +402,46 @@ class _Life:
     # --- links ---
 
     def _open_again(self) -> Link:
-        """Return the open link. If there is none, open a new link. Raises ServerError.
-
-        The first call over a new link reads the server's list of tools again.
-        """
+        """Do the same as `_open`, but raise ServerError."""
         try:
             return self._open()
         except ConnectionFailed as error:
             raise ServerError(str(error)) from None
 
     def _open(self) -> Link:
+        """Return the open link. If there is none, open a new link. Raises ConnectionFailed.
+
+        The first call over a link that is not the first one reads the server's list of tools again.
+        """
         with self._lock:
             if self.closed:
                 raise ConnectionFailed("this connection is closed; run its cell again")
             if self._link is not None and not self._link.ended:
                 return self._link
-            again = self._link is not None
             link = Link(
-                self._target, self.log, on_change=_make_notice(weakref.ref(self)), ask=self._askers.find
+                self._target,
+                self.log,
+                self._handshake,
+                on_change=self.list.note_change,
+                find_asker=self._askers.find,
             )
-            client = link.open(self._handshake)
+            info = link.open().server_info
+            if self._link is not None:
+                self.list.note_change()
             self._link = link
-            self.news = object() if again else None
-            info = client.server_info
             if info is not None:
-                known = (
-                    plain(f"{info.title or info.name} {info.version or ''}").strip().replace("\n", " ")[:100]
-                )
-                self.title = f"“{known}” ({self._target.title})"
+                known = plain(f"{info.title or info.name} {info.version or ''}").strip().replace("\n", " ")
+                self.title = f"“{known[:100]}” ({self._target.title})"
                 self.short_name = make_wire_name(plain(info.name)[:40])
             return link
 
 
-def _make_notice(life: weakref.ref[_Life]) -> Callable[[], None]:
-    def notice() -> None:
-        if (one := life()) is not None:
-            one.news = object()
-
-    return notice
-
-
-async def _await(asked: Awaitable[Decision]) -> Decision:
-    return await asked
-
-
-async def _list_first(client: Any) -> Any:
-    return await client.list_tools()
-
-
-async def _list_all(client: Any) -> list[Any]:
-    """Return the tools of all pages of the server's list: at most MOST_TOOLS tools and _MOST_PAGES pages.
-
-    If several tools have the same name, only the first of these tools is returned.
-    """
-    found: dict[str, Any] = {}
-    cursor = None
-    for _ in range(_MOST_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        for one in page.tools:
-            found.setdefault(one.name, one)
-        cursor = page.next_cursor
-        if cursor is None or len(found) >= MOST_TOOLS:
-            break
-    return list(found.values())[:MOST_TOOLS]
-
-
 # --- connect ----------------------------------------------------------------------------------------------------
 
-_of_cells: dict[tuple[str, int, str], tuple[int, weakref.ref[Connection]]] = {}
-"""Which connection each `connect()` in a cell has made:
-(the cell's file name, the line, the target's title) -> (how many cells had run before, the Connection)."""
-
+_Line: TypeAlias = tuple[str, int, str]
+"""A line of a cell that calls `connect()`: (the cell's file name, the line's number, the target's title)."""
+_of_cells: weakref.WeakKeyDictionary[Connection, tuple[_Line, int]] = weakref.WeakKeyDictionary()
+"""Connection -> (the line that has made it, how many cells had run before)."""
 
 _SECONDS = Check((int, float), "a number of seconds", above=0, unit=" seconds")
 _NAMES = Check((str, Iterable), "a list of the server's names of tools")
@@ -473,13 +454,6 @@ _CHECKS: Mapping[str, Check] = {
     "include": _NAMES,
     "exclude": dataclasses.replace(_NAMES, or_none=False),
 }
-
-
-def _check_given(given: Mapping[str, object]) -> None:
-    """Raise Mistake if a value is not valid for its keyword."""
-    for keyword, value in given.items():
-        if fault := _CHECKS[keyword].find_fault(f"connect(): {keyword}", value):
-            raise Mistake(str(fault))
 
 
 def connect(
@@ -506,9 +480,8 @@ def connect(
         headers: maps the names of HTTP headers to the NAMES of the variables that have the values.
         cwd: the folder that the command starts in.
         roots: folders that the server gets if it asks where it may work. Nothing forces the server to use only these folders.
-        permissions: the permissions of this server's tools: a mode, a callable, or a mapping from the server's names of tools
-            to modes. In the mapping, "*" means all other tools. By default, a person is asked about every call of these tools,
-            even if the mode of the run is "full".
+        permissions: a mode, a callable, or a mapping from the server's names of tools to modes ("*" means all other tools).
+            By default, a person is asked about every call of these tools, even if the mode of the run is "full".
         include: the server's names of the tools to use. Default: all tools.
         exclude: the server's names of tools to leave out.
         name: the prefix for a tool's name if another tool has the same name. Default: the name that the server gives itself.
@@ -521,12 +494,13 @@ def connect(
     if permissions is not None:
         check_policy(permissions)
     given = {"cwd": cwd, "name": name, "timeout": timeout, "max_result": max_result, "handshake": handshake}
-    _check_given({**given, "include": include, "exclude": exclude})
+    for keyword, value in {**given, "include": include, "exclude": exclude}.items():
+        if fault := _CHECKS[keyword].find_fault(f"connect(): {keyword}", value):
+            raise Mistake(str(fault))
     frame = sys._getframe(1)  # noqa: SLF001 - the frame of the caller, to look up its variables
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
     target = dataclasses.replace(target, roots=read_roots(roots))
-    place = _find_place(frame, target)
-    _close_earlier(place, frame)
+    line, cell = _close_earlier(frame, target.title)
     made = Connection(
         target,
         permissions=permissions,
@@ -537,31 +511,21 @@ def connect(
         max_result=max_result,
         handshake=handshake,
     )
-    if place is not None:
-        _of_cells[place] = (_count_cells(frame), weakref.ref(made))
+    if cell:
+        _of_cells[made] = line, cell
     for notice in made.notices:
         warnings.warn(hide(f"{made.title}: {notice}"), stacklevel=2)
     return made
 
 
-def _find_place(frame: FrameType, target: Target) -> tuple[str, int, str] | None:
-    """Return (the cell's file name, the line that calls `connect()`, the target's title). Return None outside a cell."""
-    if "In" not in frame.f_globals or frame.f_code.co_name != "<module>":
-        return None
-    return frame.f_code.co_filename, frame.f_lineno, target.title
+def _close_earlier(frame: FrameType, title: str) -> tuple[_Line, int]:
+    """Close the connections that the same line has made when its cell ran earlier. Return the line, and how many cells have run.
 
-
-def _count_cells(frame: FrameType) -> int:
-    """Return how many cells have run. IPython keeps the texts of these cells in the list `In`."""
-    return len(frame.f_globals.get("In") or ())
-
-
-def _close_earlier(place: tuple[str, int, str] | None, frame: FrameType) -> None:
-    """Close the connection that the same line has made in an earlier execution of its cell.
-
-    A connection from the present execution stays open, for example if the line is in a `for` loop.
+    The number is 0 outside a cell. Connections of the present execution stay open: the line may be in a loop.
     """
-    when, earlier = _of_cells.get(place, (0, None)) if place is not None else (0, None)
-    connection = earlier() if earlier is not None else None
-    if connection is not None and when < _count_cells(frame):
-        connection.close()
+    cells = frame.f_globals.get("In") or () if frame.f_code.co_name == "<module>" else ()  # IPython's list
+    line = (frame.f_code.co_filename, frame.f_lineno, title)
+    for earlier, (where, when) in list(_of_cells.items()):
+        if where == line and when < len(cells):
+            earlier.close()
+    return line, len(cells)

@@ -1,5 +1,5 @@
 """One link to a server: the link opens an MCP client, sends calls, and closes the client. If the server ends, the connection may
-open another link.
+open another link. All links of a connection share one log of the server's stderr.
 
 Each link has a separate thread with an event loop. One task of this loop opens and closes the client. So nothing is nested in
 the notebook's loop, and each cancel scope of anyio is entered and left in the same task.
@@ -25,12 +25,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..core.events import HarnessError, Mistake
 from ..core.execution import Outcome, attempt, attempt_apart, describe_error
-from ..core.text import hide, plain
-from .log import ServerLog
+from ..core.text import hide, plain, settle_lines
 from .questions import Asker
 from .target import Target
 
@@ -46,6 +45,12 @@ _GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL for child processes that still run after their server has ended."""
 _TRIM = 1.0
 """Seconds between two checks of the size of the log file."""
+_MOST_LOG = 10_000_000
+"""If the log file has more bytes, it is emptied, since a server may write without end."""
+_TAIL = 20_000
+"""How many bytes are read from the end of the log file. Earlier bytes are not used."""
+_LAST_WORDS = 300
+"""How many characters of the last lines an error message shows at most."""
 
 _CLOSED = "the connection is closed"
 _LISTENED = "2026-07-28"
@@ -62,6 +67,57 @@ class ConnectionFailed(HarnessError):
         return [f"toolloop: {self}"]
 
 
+class ServerLog:
+    """The file with the stderr of one connection's server. A server that is started again writes to the same file."""
+
+    def __init__(self) -> None:
+        handle, name = tempfile.mkstemp(prefix="toolloop-mcp-", suffix=".log")
+        os.close(handle)
+        self._path = Path(name)
+        self._last = ""
+        """The end of what the file contained before it was emptied or removed."""
+        self.noise = 0
+        """How many lines of the server on stdout were no MCP messages."""
+
+    def open(self) -> TextIO:
+        """Open the file for a server's process. After `trim` has emptied the file, the process goes on writing to it."""
+        return self._path.open("a", encoding="utf-8")
+
+    def trim(self) -> None:
+        """Empty the file if it has more than _MOST_LOG bytes."""
+        with contextlib.suppress(OSError):
+            if self._path.stat().st_size > _MOST_LOG:
+                self._last = self._read()
+                os.truncate(self._path, 0)
+
+    def tail(self) -> str:
+        """Return the last part of the log as plain text without API keys, also after `close`."""
+        return hide(plain(settle_lines(self._last + self._read()))[-_TAIL:])
+
+    def add_last_words(self, line: str) -> str:
+        """Add the last lines of stderr to `line`, and the number of lines on stdout that were no MCP messages."""
+        lines = [text.strip() for text in self.tail().splitlines() if text.strip()]
+        if words := " / ".join(lines[-3:])[-_LAST_WORDS:]:
+            line += f"; its last lines on stderr: {words}"
+        if self.noise:
+            line += f"; {self.noise} line{'s' * (self.noise > 1)} on its stdout were no MCP messages"
+        return line
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._last = self.tail()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _read(self) -> str:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+                return file.read(_TAIL).decode("utf-8", "replace")
+        except OSError:  # `close()` has removed the file
+            return ""
+
+
 class Link:
     """An MCP client on a separate thread. A link is opened once and closed once."""
 
@@ -69,16 +125,16 @@ class Link:
         self,
         target: Target,
         log: ServerLog,
+        handshake: float,
         *,
         on_change: Callable[[], None],
-        ask: Callable[[], Asker | None],
+        find_asker: Callable[[], Asker | None],
     ) -> None:
-        """Prepare a link. `open` starts the thread and connects to the server.
-
-        `on_change` is called on the link's thread when the server reports that its tools have changed. `ask` is called when the
-        server asks a question. It returns the Asker that passes the question to a person, or None.
+        """`handshake`: seconds that the server has to answer. `on_change` is called on the link's thread when the server reports
+        that its tools have changed. `find_asker` returns the Asker that passes a question of the server to a person, or None.
         """
-        self._target, self._log, self._on_change, self._find_asker = target, log, on_change, ask
+        self._target, self._log, self._handshake = target, log, handshake
+        self._on_change, self._find_asker = on_change, find_asker
         self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancel: Callable[[], None] = lambda: None
@@ -91,17 +147,24 @@ class Link:
 
     # --- from any thread ---
 
-    def open(self, timeout: float = HANDSHAKE) -> Client:
+    def open(self) -> Client:
         """Start the thread, and wait until the handshake is done. Return the client.
 
-        If the handshake fails, end the server's process and raise ConnectionFailed.
+        If the handshake fails, end the server's process and raise ConnectionFailed. Raises Mistake if there is no package `mcp`.
         """
-        _require_client()
+        try:  # the import is slow, so it comes before the server's time for the handshake begins
+            from mcp import Client  # noqa: F401
+        except ImportError as error:
+            raise Mistake(
+                f"connect() needs the package mcp, 2.x: pip install 'toolloop-jupyter[mcp]' ({error})"
+            ) from None
+        logger = logging.getLogger("mcp")
+        if not logger.handlers:  # the log lines are for the developers of `mcp`
+            logger.addHandler(logging.NullHandler())
         _open_links.add(self)
-        self._timeout = timeout
         self._thread.start()
         try:
-            outcome = self._opened.result(timeout + CLOSING)
+            outcome = self._opened.result(self._handshake + CLOSING)
         except BaseException as error:
             self.close(wait=False)
             if isinstance(error, concurrent.futures.TimeoutError):
@@ -111,7 +174,7 @@ class Link:
             raise
         if outcome.error is not None or self._client is None:
             self._thread.join(CLOSING)
-            late = f"did not answer the handshake within {self._timeout:g} s"
+            late = f"did not answer the handshake within {self._handshake:g} s"
             why = late if outcome.error is None else f"cannot be connected to: {self.explain(outcome.error)}"
             raise ConnectionFailed(self._log.add_last_words(f"{self._target.title} {why}")) from None
         return self._client
@@ -133,46 +196,38 @@ class Link:
 
         If the link has ended, the work does not run, and the error of the outcome is ConnectionFailed.
         """
-        future = self._begin(work)
-        return (
-            Outcome(error=ConnectionFailed(_CLOSED)) if future is None else await asyncio.wrap_future(future)
-        )
+        return await asyncio.wrap_future(self._begin(work))
 
     def run_sync(self, work: Callable[[Client], Awaitable[object]], timeout: float) -> Outcome:
         """Do the same as `run`, for code without `await`. The work is cancelled by Ctrl-C, and after `timeout` seconds."""
         future = self._begin(work)
-        if future is None:
-            return Outcome(error=ConnectionFailed(_CLOSED))
         try:
             return future.result(timeout)
         except concurrent.futures.TimeoutError:
             future.cancel()
-            return Outcome(
-                error=ConnectionFailed(f"{self._target.title} gave no answer within {timeout:g} s")
-            )
+            why = f"{self._target.title} gave no answer within {timeout:g} s"
         except concurrent.futures.CancelledError:  # the link has ended meanwhile
-            return Outcome(error=ConnectionFailed(_CLOSED))
+            why = _CLOSED
         except BaseException:
             future.cancel()
             raise
+        return Outcome(error=ConnectionFailed(why))
 
-    def _begin(
-        self, work: Callable[[Client], Awaitable[object]]
-    ) -> concurrent.futures.Future[Outcome] | None:
-        """Start `work` on the link's thread, and return a future of its outcome. Return None if the link has ended."""
+    def _begin(self, work: Callable[[Client], Awaitable[object]]) -> concurrent.futures.Future[Outcome]:
         client, loop = self._client, self._loop
-        if self.ended or client is None or loop is None:
-            return None
+        if not self.ended and client is not None and loop is not None:
 
-        async def attempted() -> Outcome:
-            return await attempt_apart(work(client))
+            async def attempted() -> Outcome:
+                return await attempt_apart(work(client))
 
-        begun = attempted()
-        try:
-            return asyncio.run_coroutine_threadsafe(begun, loop)
-        except RuntimeError:  # the loop was closed just now
-            begun.close()
-            return None
+            begun = attempted()
+            try:
+                return asyncio.run_coroutine_threadsafe(begun, loop)
+            except RuntimeError:  # the loop was closed just now
+                begun.close()
+        closed: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
+        closed.set_result(Outcome(error=ConnectionFailed(_CLOSED)))
+        return closed
 
     def lost(self, error: BaseException) -> bool:
         """Return True if the error of a call means that the server is gone."""
@@ -201,7 +256,6 @@ class Link:
     # --- on the thread ---
 
     def _run(self) -> None:
-        _silence_client_log()
         try:
             asyncio.run(self._live())
         finally:
@@ -218,7 +272,7 @@ class Link:
         import anyio
 
         self._loop = asyncio.get_running_loop()
-        with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope:
+        with anyio.CancelScope(deadline=anyio.current_time() + self._handshake) as scope:
             self._cancel = scope.cancel
             async with self._make_client() as client:
                 scope.deadline = math.inf
@@ -235,18 +289,16 @@ class Link:
                     tasks.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Listen for changes of the list of tools, if the protocol's version allows it.
+        """Listen for changes of the list of tools. In older versions of the protocol, `_take_message` gets a message instead."""
 
-        In older versions, the server sends a message when the list changes. `_take_message` gets this message.
-        """
+        async def hear() -> None:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._on_change()
+
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
-            await attempt(self._hear(client))  # a server may not offer this
-
-    async def _hear(self, client: Client) -> None:
-        async with client.listen(tools_list_changed=True) as changes:
-            async for _ in changes:
-                self._on_change()
+            await attempt(hear())  # a server may not offer this
 
     async def _take_message(self, message: Any) -> None:
         if getattr(message, "method", "") == "notifications/tools/list_changed":
@@ -270,19 +322,13 @@ class Link:
         )
 
     async def _list_roots(self, _context: object) -> Any:
-        """Return the folders in `roots=`, when the server asks for them.
-
-        If `roots=` is empty, the client does not get this method, and tells the server that it does not support roots.
-        """
+        """Return the folders in `roots=`. Without `roots=`, the client tells the server that it does not support roots."""
         from mcp_types import ListRootsResult
 
         return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
-        """Show the form of the server's question to a person, and return the filled form.
-
-        The answer is "decline" if no person can be asked, or if the question has no form.
-        """
+        """Ask a person the server's question. Decline it if no person can be asked, or if the question has no form."""
         from mcp_types import ElicitResult
 
         asker = self._find_asker()
@@ -315,7 +361,12 @@ class Link:
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         with tempfile.TemporaryDirectory(prefix="toolloop-mcp-") as folder, self._log.open() as errors:
-            command, pid_file = _with_number(target.command, Path(folder, "pid"))
+            command, pid_file = target.command, Path(folder, "pid")
+            if os.name == "posix":
+                # The client (mcp 2.3) starts the server in a new process group, and does not tell its process id. If the server
+                # ends by itself, the client does not end the processes that the server has started: `_end_group` does, and
+                # needs the id. On Windows, the client's job object ends all processes.
+                command = ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(pid_file), *command)
             parameters = StdioServerParameters(
                 command=command[0],
                 args=list(command[1:]),
@@ -338,10 +389,7 @@ class Link:
                     await _end_group(pid_file)
 
     async def _pass_on(self, read: Any, send: Any) -> None:
-        """Pass the server's messages on to the client, and count the lines that are no messages.
-
-        When the server's output ends, set `ended`.
-        """
+        """Pass the server's messages on to the client, and count the lines that are no messages."""
         async with send:
             async for message in read:
                 if isinstance(message, Exception):
@@ -351,52 +399,11 @@ class Link:
             self.ended = True
 
 
-def _require_client() -> None:
-    """Import the package `mcp`. Raises Mistake if the package is not installed.
-
-    The import is slow. So it runs here, before the server's time for the handshake begins.
-    """
-    try:
-        from mcp import Client  # noqa: F401
-    except ImportError as error:
-        raise Mistake(
-            f"connect() needs the package mcp, 2.x: pip install 'toolloop-jupyter[mcp]' ({error})"
-        ) from None
-
-
 async def _accept_result(_name: str, _result: object) -> None: ...
 
 
-def _silence_client_log() -> None:
-    """Drop the log lines of the package `mcp`, since they are for its developers.
-
-    If somebody has added a handler to the logger "mcp", change nothing.
-    """
-    logger = logging.getLogger("mcp")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-
-
-# --- processes --------------------------------------------------------------------------------------------------
-
-
-def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...], Path]:
-    """Return (command, file). The returned command writes its process id to `file`, and then runs the given `command`.
-
-    The client (mcp 2.3) starts the server in a new process group, but does not give us the process id. If the server ends by
-    itself, the client does not end the server's child processes. So `_end_group` needs the id. On Windows, `command` is
-    returned without a change, since the client's job object ends all processes there.
-    """
-    if os.name != "posix":
-        return command, file
-    return ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(file), *command), file
-
-
 async def _end_group(pid_file: Path) -> None:
-    """End the processes of the server's group that still run after the server has ended.
-
-    `pid_file` contains the server's process id.
-    """
+    """End the processes of the server's group that still run. `pid_file` contains the server's process id."""
     try:
         group = int(pid_file.read_text())  # noqa: ASYNC240 - a few bytes
     except (OSError, ValueError):  # it was not started; or this is Windows
@@ -412,15 +419,13 @@ async def _end_group(pid_file: Path) -> None:
         return
 
 
-# --- the end of the process -------------------------------------------------------------------------------------
-
 _open_links: set[Link] = set()
 """The links whose threads are running."""
 
 
 @atexit.register
 def close_all() -> None:
-    """Close all open links when the kernel ends, so that no server is still running afterwards. All links close in parallel."""
+    """Close all open links in parallel when the kernel ends, so that no server is still running afterwards."""
     links = list(_open_links)
     for link in links:
         link.close(wait=False)

@@ -1,8 +1,5 @@
 """Show a server's questions to a person during a tool call. The protocol calls this "elicitation". A question is a form. The
-server gets the filled form only if the person sends it.
-
-Two other kinds of requests are refused: a request for a model's answer (sampling), and a request that the person opens a web
-page.
+server gets the filled form only if the person sends it. Other requests of a server (an answer of the model, a web page) are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.events import Approval, Decision
+from ..core.events import Approval
 from ..core.text import plain
 from ..core.tools import InvalidArguments, JsonSchema, ToolContext
 from .schema import UnusableSchema, check_schema, find_problem
@@ -34,10 +31,9 @@ class Asker:
         self._numbers = itertools.count(1)
 
     async def ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
-        """Ask the person, and return (the protocol's action, the filled form).
+        """Ask the person. Return ("accept", the filled form), ("decline", None) or ("cancel", None).
 
-        The action is "accept", "decline" or "cancel". It is "decline" if the person declines, if no person can be asked, or if
-        the schema or the filled form is not valid.
+        The question is also declined if no person can be asked, or if the schema or the filled form is not valid.
         """
         try:
             check_schema(schema)
@@ -52,40 +48,33 @@ class Asker:
             schema=shown,
             origin=f"Asked by {self._server}, for {self._tool}. What you send goes to the server; no model sees it first.",
             question=question or "The server asks for this",
-            check=lambda edited: _Checked(_check(schema, edited)),
+            check=lambda edited: FilledForm.read(schema, edited),
             scopes=("call",),
             number=self._context.number,
         )
         decision = await self._context.ask(approval)
-        return _read(decision, approval, schema)
+        if not decision.allowed:
+            return ("cancel" if decision.by == "stop" else "decline"), None
+        content = dict(approval.input if decision.arguments is None else decision.arguments)
+        return ("decline", None) if find_problem(schema, content) else ("accept", content)
 
 
 @dataclass(frozen=True)
-class _Checked:
+class FilledForm:
     """The form as a person has filled it in."""
 
     json: dict[str, Any]
 
-
-def _check(schema: JsonSchema, edited: Mapping[str, object]) -> dict[str, Any]:
-    """Return the filled form. Raises InvalidArguments if it does not fit the server's schema."""
-    if problem := find_problem(schema, filled := dict(edited)):
-        raise InvalidArguments(problem)
-    return filled
-
-
-def _read(decision: Decision, approval: Approval, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
-    if not decision.allowed:
-        return ("cancel" if decision.by == "stop" else "decline"), None
-    content = dict(approval.input if decision.arguments is None else decision.arguments)
-    return ("decline", None) if find_problem(schema, content) else ("accept", content)
+    @classmethod
+    def read(cls, schema: JsonSchema, edited: Mapping[str, object]) -> FilledForm:
+        """Check a form. Raises InvalidArguments if it does not fit the server's schema."""
+        if problem := find_problem(schema, filled := dict(edited)):
+            raise InvalidArguments(problem)
+        return cls(filled)
 
 
 def _show_choices(schema: JsonSchema) -> JsonSchema:
-    """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`.
-
-    The titles of these choices become part of the description.
-    """
+    """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`, their titles a description."""
     properties = dict(schema.get("properties") or {})
     for name, part in properties.items():
         options = part.get("oneOf", part.get("anyOf")) if isinstance(part, Mapping) else None
@@ -98,11 +87,9 @@ def _show_choices(schema: JsonSchema) -> JsonSchema:
 
 
 def _fill_in(schema: JsonSchema) -> dict[str, object]:
-    """Return the values that the form shows before a person edits it: for each field its default, its first choice, or an empty
-    value.
+    """Return the values that the form shows first: for each field its default, its first choice, or an empty value.
 
-    If a field is optional and an empty value is not valid for this field, the field is left out. An example is a text with a
-    `format` or a `minLength`.
+    An optional field for which an empty value is not valid is left out, for example a text with a `format` or a `minLength`.
     """
     required = schema.get("required") or ()
     filled: dict[str, object] = {}
@@ -130,10 +117,7 @@ class Askers:
 
     @contextlib.contextmanager
     def running(self, asker: Asker) -> Iterator[None]:
-        """Use `asker` for the server's questions during a `with` block.
-
-        `asker` gets each question that arrives in the present task. If no other call is running, `asker` gets all questions.
-        """
+        """Pass each question that arrives in the present task to `asker`; all questions if no other call is running."""
         self._running.append(asker)
         token = _current.set(asker)
         try:
@@ -143,10 +127,5 @@ class Askers:
             self._running.remove(asker)
 
     def find(self) -> Asker | None:
-        """Return the Asker for a question that has just arrived.
-
-        Return None if it is not known to which running call the question belongs. The caller then declines the question.
-        """
-        if (mine := _current.get()) is not None:
-            return mine
-        return self._running[0] if len(self._running) == 1 else None
+        """Return the Asker for a question that has just arrived; None if it is not known to which call the question belongs."""
+        return _current.get() or (self._running[0] if len(self._running) == 1 else None)

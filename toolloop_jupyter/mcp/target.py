@@ -64,8 +64,9 @@ def read_target(
     if isinstance(given, str) and given.partition("://")[0].lower() in ("http", "https"):
         _refuse_beside(env=env, cwd=cwd)
         filled = _fill_in("headers", headers, names)
-        if authorization := next((key for key in filled if key.lower() == "authorization"), ""):
-            filled[authorization] = _with_scheme(filled[authorization])
+        for name, value in filled.items():
+            if name.lower() == "authorization" and " " not in value:
+                filled[name] = f"Bearer {value}"
         known = f"check the variables in headers=: {', '.join(map(repr, (headers or {}).values()))}"
         place = known if headers else 'pass a key: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
         return Target("http", _shorten(leave_out_user(given)), url=given, headers=filled, key_place=place)
@@ -80,16 +81,15 @@ def read_target(
 
 
 def _gateway() -> Target:
-    """Return the target of LiteLLM's gateway. The address and the API key are the same as for the gateway's models."""
+    """Return the target of LiteLLM's gateway, with the address and the API key of the gateway's models."""
     base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
         if not value:
             raise Mistake(f"connect({GATEWAY!r}) needs the variable {name}")
     remember([key])
-    url = f"{base.removesuffix('/v1')}/mcp/"
-    title = _shorten(leave_out_user(url))
-    headers = {"x-litellm-api-key": f"Bearer {key}"}
-    return Target("http", title, url=url, headers=headers, key_place="look at LITELLM_PROXY_API_KEY")
+    url, headers = f"{base.removesuffix('/v1')}/mcp/", {"x-litellm-api-key": f"Bearer {key}"}
+    place = "look at LITELLM_PROXY_API_KEY"
+    return Target("http", _shorten(leave_out_user(url)), url=url, headers=headers, key_place=place)
 
 
 def _split(given: str | Sequence[object]) -> list[str]:
@@ -120,7 +120,7 @@ def _check_server(given: object) -> None:
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
-    """Return `typed`, the value of `env=` or `headers=`. Each name of a variable is replaced by the value of the variable.
+    """Return `typed`, the value of `env=` or `headers=`, with the values of the variables instead of their names.
 
     Raises Mistake if `typed` or a value is not valid. The message contains no part of a value.
     """
@@ -130,23 +130,20 @@ def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[s
             f"connect(): {keyword}= must be a dict that maps each name to the NAME of an environment or notebook variable "
             f"that has the value, for example {_EXAMPLES[keyword]}"
         )
-    filled = {name: _look_up(variable, names) for name, variable in given.items()}
-    if keyword == "headers":  # a key that was read from a file may end with a line break
-        filled = {name: value.strip() for name, value in filled.items()}
-    for name, value in filled.items():
-        if not (_fits_header(name, value) if keyword == "headers" else _fits_environment(name, value)):
+    filled = {}
+    for name, variable in given.items():
+        value = _look_up(variable, names)
+        if keyword == "headers":
+            value = value.strip()  # a key that was read from a file may end with a line break
+            is_valid = bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
+        else:
+            is_valid = bool(name) and "=" not in name and "\0" not in name + value
+        if not is_valid:
             raise Mistake(
-                f"connect(): {keyword}= cannot send the value of {given[name]!r}: the value, or the name for it, is not valid"
+                f"connect(): {keyword}= cannot send the value of {variable!r}: the value, or the name for it, is not valid"
             )
+        filled[name] = value
     return filled
-
-
-def _fits_header(name: str, value: str) -> bool:
-    return bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
-
-
-def _fits_environment(name: str, value: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 def _look_up(variable: object, names: Mapping[str, object]) -> str:
@@ -162,11 +159,6 @@ def _look_up(variable: object, names: Mapping[str, object]) -> str:
         "connect(): env= and headers= map each name to the NAME of an environment or notebook variable that has the value, "
         f"for example {_EXAMPLES['headers']}; one of the given names is not the name of a variable that contains text"
     )
-
-
-def _with_scheme(value: str) -> str:
-    """Return the value of an Authorization header. If the value is only a token, put "Bearer" before the token."""
-    return value if " " in value.strip() else f"Bearer {value.strip()}"
 
 
 def _refuse_beside(**options: object) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import json
 import keyword
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,22 +33,21 @@ class ServerError(Exception):
 
 
 class Caller(Protocol):
-    """An object that sends calls to the server. The `_Life` of a connection is a Caller."""
+    """Sends calls to the server, and returns the values in their results. Raises ServerError."""
 
-    async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """Call `tool`, and return the value in its result. Raises ServerError."""
+    async def call(
+        self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext
+    ) -> object: ...
 
-    def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object:
-        """Do the same as `call`, for code without `await`."""
+    def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object: ...
 
 
 @dataclass(frozen=True, eq=False)
 class ServerTool(DescribedTool):
     """One tool of a server. Your own code can call a ServerTool with named arguments.
 
-    The tool is pinned: this object keeps the description and the schema that the server listed when the object was made. If a
-    person approves all calls of the tool, the approval is for this object only. If the server changes the tool, `refresh()` makes
-    a new object.
+    The object keeps the description and the schema that the server listed when the object was made. If a person approves all
+    calls of the tool, the approval is for this object only. If the server changes the tool, `refresh()` makes a new object.
     """
 
     caller: Caller = field(repr=False)
@@ -103,42 +102,39 @@ class ServerTool(DescribedTool):
         )
 
     def still(self, other: ServerTool) -> ServerTool:
-        """Return this object if the tool, its server and its settings are the same as in `other`. If not, return `other`."""
-        same = self.listed == other.listed and self.server == other.server
-        return self if same and _is_same_policy(self.settings, other.settings) else other
+        """Return this object if the tool and its server are the same as in `other`. If not, return `other`."""
+        return self if (self.listed, self.server) == (other.listed, other.server) else other
 
 
-def _is_same_policy(one: ToolSettings, other: ToolSettings) -> bool:
-    return dataclasses.replace(one, permissions=None) == dataclasses.replace(other, permissions=None)
-
-
-def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[str], bool]) -> str:
-    """Return the name of the attribute for the tool `name`. This is `name` itself if Python allows it and no other tool uses it.
+def make_attribute(name: str, taken: Collection[str]) -> str:
+    """Return the name of the attribute for the tool `name`: `name` itself if Python allows it and it is not in `taken`.
 
     No attribute begins with "_", since other code looks for such methods. For example, IPython looks for `_repr_html_`.
     """
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
     if made.startswith("_"):
         made = f"tool{made}"
-    while made in taken or keyword.iskeyword(made) or reserved(made):
+    while made in taken or keyword.iskeyword(made):
         made += "_"
     return made
 
 
+def describe_listed(one: Any) -> str:
+    """Return a tool of the server's list as JSON text. The texts of two lists are compared to find changes."""
+    return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
+
+
 def describe_claims(annotations: object) -> str:
     """Return a sentence with the server's claims about a tool. The claims are the hints in `annotations`."""
-    said = []
-    for hint, (yes, no) in _HINTS.items():
-        value = getattr(annotations, hint, None)
-        if value is not None and (words := yes if value else no):
-            said.append(words)
+    values = ((getattr(annotations, hint, None), words) for hint, words in _HINTS.items())
+    said = [yes if value else no for value, (yes, no) in values if value is not None and (value or no)]
     if not said:
         return "The server says nothing about the tool's effects."
     return f"The server says about the tool, and nobody has checked: {', '.join(said)}."
 
 
 def shorten_description(text: str | None) -> str:
-    """Return a tool's description as plain text with at most LONGEST_DESCRIPTION characters, for a model and a person."""
+    """Return a tool's description as plain text with at most LONGEST_DESCRIPTION characters."""
     return shorten(inspect.cleandoc(plain(text or "")), LONGEST_DESCRIPTION)
 
 
