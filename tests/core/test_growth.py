@@ -22,9 +22,8 @@ from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 from toolloop_jupyter.core.text import bounds
 from toolloop_jupyter.core.tools import arguments
-from toolloop_jupyter.core.tools import messages as complaints
-from toolloop_jupyter.core.tools.arguments import SentArguments, parse_arguments
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools import arguments as complaints
+from toolloop_jupyter.core.tools.arguments import InvalidArguments, SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.parts import deltas
 from toolloop_jupyter.teaching.recording import Recorder, Replay

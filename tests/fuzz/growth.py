@@ -27,8 +27,7 @@ from fuzz.values import VALUES, make_value
 from toolloop_jupyter.core.conversation import history, storage
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.core.results import describe
-from toolloop_jupyter.core.tools.arguments import parse_arguments
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments, parse_arguments
 from toolloop_jupyter.notebook.html import markdown_html
 from toolloop_jupyter.teaching.tape import RecordingError, load_tape
 

@@ -15,7 +15,7 @@ from support.asking import replace_config
 from toolloop_jupyter import Harness, tool
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.events.observer import Observer
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.teaching.parts import call

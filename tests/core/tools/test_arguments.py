@@ -16,8 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from support.tool_kinds import Color
-from toolloop_jupyter.core.tools.arguments import parse_arguments
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments, parse_arguments
 from toolloop_jupyter.core.tools.preview import snapshot
 from toolloop_jupyter.core.tools.tool import make_tools
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from support.tool_kinds import Node
 from toolloop_jupyter.core.events.errors import ToolDefinitionError
 from toolloop_jupyter.core.results.text import describe
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 
 

@@ -28,7 +28,7 @@ from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 from support.approving import Desk
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.parts import call
 

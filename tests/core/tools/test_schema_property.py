@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.tool_kinds import Edit, Node, Point
 from toolloop_jupyter.core.results.text import describe
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 
 NAMES = [

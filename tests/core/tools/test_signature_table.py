@@ -9,7 +9,7 @@ import pytest
 
 from support.tool_table import ROWS, define
 from toolloop_jupyter.core.execution import MISSING
-from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 
 

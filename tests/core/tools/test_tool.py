@@ -185,10 +185,6 @@ class TestCallables:
 
         assert "Local().go" in refusal(Local.go)[0]
 
-    def test_a_method_of_c_is_refused(self):
-        """`dict.get` lacks its object, too."""
-        assert "dict().get" in refusal(dict.get)[0]
-
     def test_static_and_class_methods(self):
         """They need no object."""
         join, opened = make_tools([Files.join, Files.open])

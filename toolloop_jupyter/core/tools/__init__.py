@@ -1,8 +1,15 @@
 """A Python function as a tool: its signature, its schema, its arguments, and the preview of a call for a person."""
 
-from .arguments import ArgumentsByKey, JsonArguments, SentArguments, parse_arguments
+from .arguments import (
+    ArgumentsByKey,
+    InvalidArguments,
+    JsonArguments,
+    SentArguments,
+    parse_arguments,
+    shorten_json,
+    write_path,
+)
 from .identity import Version
-from .messages import InvalidArguments, shorten_json, write_path
 from .preview import JsonObject
 from .schema import (
     JsonSchema,

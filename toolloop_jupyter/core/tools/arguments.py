@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
 import itertools
 import json
 import math
@@ -26,31 +27,30 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from ..events import is_same_json, thaw
-from ..execution import MISSING, Raised, attempt_call, describe_error
-from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
-from .messages import (
-    WANTS_CONTAINER,
-    InvalidArguments,
-    explain_problems,
-    find_steps,
-    name_json_kind,
-    shorten_json,
-    write_path,
-)
-from .preview import JsonObject, check_edit, holds_note, is_plain, preview
+from ..execution import MISSING, Raised, attempt_call, describe_error, shorten_repr
+from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some, shorten
+from .preview import PLAIN, JsonObject, holds_note, preview
 from .schema import find_default_json
 from .signature import Parameter
 
+Path: TypeAlias = tuple[int | str, ...]
+"""The place of a value in JSON data: keys and indexes, from the outside in."""
+JsonContainer: TypeAlias = Any
+"""A list or a dict in JSON data. Its items are read or replaced by index or by key."""
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
 _TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
 _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
+
+
+class InvalidArguments(ValueError):
+    """The function cannot be called with these arguments. `str(error)` is the short message for the model."""
 
 
 class Argument(NamedTuple):
@@ -70,7 +70,7 @@ class Argument(NamedTuple):
     @property
     def has_changed(self) -> bool:
         """True if the value has changed since it was shown. A validator may return an object that other code changes later."""
-        if self.shown is MISSING or is_plain(self.value):
+        if self.shown is MISSING or type(self.value) in PLAIN:
             return False
         return not is_same_json(preview(self.value, self.sent), self.shown)
 
@@ -84,19 +84,6 @@ def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
-class ArgumentReader(Protocol):
-    """Reads the arguments of one tool's calls, according to a function's signature or a given schema."""
-
-    def read(self, raw: object) -> ArgumentsByKey:
-        """Validate the arguments that the model sent. Raises InvalidArguments."""
-
-    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Validate a person's edit of `arguments`. Return `arguments` itself if nothing was changed. Raises InvalidArguments."""
-
-    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Return (the positional arguments, the keyword arguments) with which the function is called."""
-
-
 @dataclass(frozen=True)
 class JsonArguments:
     """Reads the arguments of a tool that takes JSON instead of typed values. The tool gets all arguments as one mapping."""
@@ -105,8 +92,11 @@ class JsonArguments:
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Return the model's arguments as JSON data. Raises InvalidArguments."""
-        given = self.check(parse_arguments(raw, self.tool))
-        return {key: self._make(key, value) for key, value in given.items()}
+        made = {}
+        for key, value in self.check(parse_arguments(raw, self.tool)).items():
+            shown, parameter = copy.deepcopy(value), Parameter(key, key, object, "", positional=False)
+            made[key] = Argument(parameter, value, True, shown, shown)
+        return made
 
     def check(self, given: JsonObject) -> JsonObject:
         """Return the arguments that the tool accepts. In this class, all are accepted. A subclass may raise InvalidArguments."""
@@ -114,17 +104,11 @@ class JsonArguments:
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
         """Check a person's edit of `arguments`. Return `arguments` itself if nothing was changed. Raises InvalidArguments."""
-        if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
-            return arguments
-        return self.read(dict(edited))
+        return arguments if is_same_json(dict(edited), list_shown(arguments)) else self.read(dict(edited))
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
         """Return all arguments as one positional mapping. A name may be any text, so the arguments are not passed by name."""
         return ({key: one.value for key, one in arguments.items()},), {}
-
-    def _make(self, key: str, value: object) -> Argument:
-        shown = copy.deepcopy(value)
-        return Argument(Parameter(key, key, object, "", positional=False), value, True, shown, shown)
 
 
 @dataclass(frozen=True)
@@ -137,10 +121,7 @@ class Arguments:
     """Validates JSON with the names of the schema. Returns typed values with the names of the function's parameters."""
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """Return typed values for `raw`, the arguments as the model sent them: text, None or a mapping.
-
-        Raises InvalidArguments.
-        """
+        """Return typed values for `raw`, the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
         return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
@@ -155,18 +136,22 @@ class Arguments:
         untouched = {
             key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
         }
-        given = parse_arguments(edited, self.tool)
-        for key, value in given.items():
-            if key not in untouched and holds_note(value):
-                raise self._not_run(
-                    f"{shorten_json(value)}: the hidden value is lost, since you changed this argument; type the hidden value again"
+        sent = parse_arguments(edited, self.tool)
+        for key, value in [*sent.items()]:
+            if key in untouched:
+                sent[key] = untouched[key].sent
+                if sent[key] is MISSING:
+                    del sent[key]
+            elif holds_note(value):
+                raise InvalidArguments(
+                    f"{shorten_json(value)}: the hidden value is lost, since you changed this argument; "
+                    f"type the hidden value again; {self.tool} was not run"
                 )
-        sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
-        made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)
+        made = self._make(sent, untouched)
         try:
-            check_edit(list_shown(made), edited, shown)
+            _check_edit(list_shown(made), edited, shown, ())
         except InvalidArguments as error:
-            raise self._not_run(error) from None
+            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
         return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -180,9 +165,6 @@ class Arguments:
                 kwargs[one.parameter.name] = one.value
         return tuple(args), kwargs
 
-    def _not_run(self, problem: object) -> InvalidArguments:
-        return InvalidArguments(f"{problem}; {self.tool} was not run")
-
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
         """Make the arguments of a call from JSON. A name in the JSON is the schema's name of a parameter, or the name that the
         person wrote for it (`own_key`). Arguments in `untouched` keep their values.
@@ -194,63 +176,47 @@ class Arguments:
         made: dict[str, Argument] = {}
         for parameter in self.parameters:
             key, value = parameter.key, values[parameter.name]
-            sent = given.get(key, MISSING)
             if key in untouched:
                 made[key] = untouched[key]
             elif value is MISSING:
                 made[key] = _take_default(parameter)
             else:
-                made[key] = Argument(parameter, value, True, sent, preview(value, sent))
+                sent = given.get(key, MISSING)
+                shown = value if type(value) in PLAIN else preview(value, sent)
+                made[key] = Argument(parameter, value, True, sent, shown)
         return made
 
     def _validate(self, given: JsonObject) -> JsonObject:
-        """Return the typed values: name of the function's parameter -> value. `given` may be changed: `_decode_texts` decodes
-        JSON texts in it.
-        """
-        values = self._check(given)
-        if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
-            values = self._check(given)
-        if not isinstance(values, ValidationError):
-            return values
-        problems = values.errors(include_url=False)
-        keys = [parameter.key for parameter in self.parameters]
-        raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
-
-    def _check(self, given: JsonObject) -> JsonObject | ValidationError:
+        """Return the typed values: name of the function's parameter -> value. JSON texts in `given` may be decoded in place."""
         # Validate JSON, not Python values. Then a strict model accepts a text for a date, and an array for a tuple.
         validate: Callable[[bytes], JsonObject] = self.adapter.validator.validate_json
         values = attempt_call(validate, to_json(given))
-        if isinstance(values, Raised):
-            if isinstance(values.error, ValidationError):
-                return values.error
-            # A validator in one of the person's types has raised this error.
-            told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
-            raise InvalidArguments(told) from values.error
-        return values
+        error = values.error if isinstance(values, Raised) else None
+        if isinstance(error, ValidationError) and _decode_texts(given, error.errors(include_url=False)):
+            values = attempt_call(validate, to_json(given))
+        if not isinstance(values, Raised):
+            return values
+        if isinstance(values.error, ValidationError):
+            problems = values.error.errors(include_url=False)
+            keys = [parameter.key for parameter in self.parameters]
+            raise InvalidArguments(_explain_problems(self.tool, given, problems, keys))
+        # A validator in one of the person's types has raised this error.
+        told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
+        raise InvalidArguments(told) from values.error
 
 
 def _take_default(parameter: Parameter) -> Argument:
     """Return the default of a parameter for one call. If the call could change the default for later calls, copy the default."""
-    value, passed = parameter.default, False
-    if is_plain(value):
-        return Argument(parameter, value, passed, MISSING, value)
+    value, passed, kind = parameter.default, False, type(parameter.default)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
-    else:
+    elif issubclass(kind, (list, dict, set, bytearray, BaseModel)) or hasattr(kind, "__dataclass_fields__"):
         # Copying fails if the default has a lock, a file or a connection inside.
-        copied = attempt_call(_copy_default, value)
-        if not isinstance(copied, Raised) and copied is not value:
+        copied = attempt_call(copy.deepcopy, value)
+        if not isinstance(copied, Raised):
             value, passed = copied, True
-    is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
+    is_shown = type(value) in PLAIN or find_default_json(parameter) is not MISSING
     return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else MISSING)
-
-
-def _copy_default(value: object) -> object:
-    """Return a copy of a default that a call could change. Return any other default itself."""
-    changes = isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(
-        value, "__dataclass_fields__"
-    )
-    return copy.deepcopy(value) if changes else value
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
@@ -261,27 +227,56 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     tried: set[tuple[int, int | str]] = set()
     for problem in problems:
         text = problem["input"]
-        if (
-            problem["type"] not in WANTS_CONTAINER
-            or type(text) is not str
-            or text.lstrip()[:1] not in ("[", "{")
-        ):
+        is_json = type(text) is str and text.lstrip()[:1] in ("[", "{")
+        if not is_json or problem["type"] not in _WANTS_CONTAINER:
             continue
-        for holder, key in find_steps(given, problem["loc"])[-1:]:
+        for holder, key in _find_steps(given, problem["loc"])[-1:]:
             if holder[key] != text or (id(holder), key) in tried:
                 continue
             tried.add((id(holder), key))  # only once: each member of a union may report the same text
             with contextlib.suppress(InvalidArguments):
-                holder[key] = parse_part(text, count)
+                holder[key] = _copy(_load(text)[0], (), count)
                 changed = True
     return changed
+
+
+def _check_edit(made: object, edited: object, shown: object, path: Path) -> None:
+    """Raise InvalidArguments if an edit would have an effect that the person does not see in the edit.
+
+    `shown` is the JSON that the person saw, `edited` is the person's edit, `made` is the JSON after validation. Validation must
+    not change a part that was not edited. In an edited part, validation may convert a value (`"2"` to 2). If an edited field of
+    an object still has the old value after validation, the object has ignored the edit. This is an error.
+    """
+    if shown is MISSING:
+        return  # the person has added it
+    problem = ""
+    if is_same_json(edited, shown):
+        if made is MISSING or not is_same_json(made, shown):
+            now = "disappear from the call" if made is MISSING else shorten_json(made)
+            problem = (
+                f"you did not edit this part (it shows {shorten_json(shown)}), but your other edits would make it {now}; "
+                "edit this part, too"
+            )
+    elif isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
+        for key in edited:
+            _check_edit(made.get(key, MISSING), edited[key], shown.get(key, MISSING), (*path, key))
+    elif isinstance(made, list) and isinstance(edited, list) and isinstance(shown, list):
+        if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
+            for index in range(len(edited)):
+                _check_edit(made[index], edited[index], shown[index], (*path, index))
+    elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
+        if holds_note(shown):
+            return  # the person has typed another secret of the same length
+        problem = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
+    if problem:
+        raise InvalidArguments(f"{write_path(path)}: {problem}")
 
 
 # --- the text that was sent ------------------------------------------------------------------------------------
 
 
 class SentArguments:
-    """The arguments of a call as the model sent them. They are parsed only once. `parse_arguments` returns copies of them."""
+    """The arguments of a call as the model sent them. They are parsed once. `parse_arguments` returns copies of them."""
 
     def __init__(self, raw: object) -> None:
         self.raw = raw
@@ -304,30 +299,19 @@ class SentArguments:
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:
     """Return the JSON object that a model sent as the arguments of a call. The caller may change the returned object.
 
-    None, a blank text, `null` and `""` mean that there are no arguments: they give {}. If the object is inside a JSON string, the
-    string is decoded. If `raw` is a SentArguments, its object is copied and the text is not parsed again.
+    None, a blank text, `null` and `""` mean that there are no arguments. If `raw` is a SentArguments, its object is copied.
 
     Raises InvalidArguments if the text has two meanings or none: repeated names, text after the object, NaN, a number that is too
-    large, broken Unicode. Raises it also for too many characters, values or levels. If `tool` is given, the error says that the
-    tool of this name was not run.
+    large, broken Unicode; also for too many characters, values or levels. The error says that `tool`, if given, was not run.
     """
     sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
     if sent.problem:
         raise InvalidArguments(f"{sent.problem}; {tool} was not run" if tool else sent.problem)
-    copied: JsonObject = thaw(sent.parsed)
-    return copied
-
-
-def parse_part(text: str, count: Iterator[int]) -> object:
-    """Read a JSON text inside the arguments. The rules are those of `parse_arguments`.
-
-    `count` counts the JSON values. Pass the same `count` for all texts in the arguments of one call. Raises InvalidArguments.
-    """
-    return _copy(_load(text)[0], (), count)
+    return dict(thaw(sent.parsed))
 
 
 def _decode(raw: object) -> tuple[JsonObject, bool]:
-    """Return (object, strict): `object` was sent; `strict` is True if `raw` is text that every JSON parser reads as `object`."""
+    """Return (the object, True if `raw` is text that every JSON parser reads as this object)."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
@@ -345,20 +329,19 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
             if value is raw or isinstance(raw, (bytes, bytearray)):
                 raise
             break  # a JSON string without JSON inside is just a string
-    made = _copy(value, (), itertools.count()) if isinstance(value, (dict, Mapping)) else value
-    if isinstance(made, dict):
+    if isinstance(value, Mapping) and isinstance(made := _copy(value, (), itertools.count()), dict):
         return made, is_strict
-    raise InvalidArguments(
-        f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten_json(value)}"
-    )
+    kind = _JSON_KINDS.get(type(value)) or type(value).__name__
+    raise InvalidArguments(f"arguments must be a JSON object, got {kind}: {shorten_json(value)}")
 
 
 _BEFORE_VALUES = ",[{"
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """Return (value, strict): `value` is the value of a JSON text; `strict` is True if every JSON parser accepts the text. Many
-    models send a raw line break in a string. This function accepts such a text, but `strict` is then False.
+    """Return (the value of a JSON text, True if every JSON parser accepts the text).
+
+    Many models send a raw line break in a string. This function accepts such a text, but returns False.
     """
     # Outside of strings, a text has at least as many values as commas or opening brackets. So a text with too many values is
     # refused before its values are made.
@@ -393,8 +376,7 @@ def _load(text: str) -> tuple[object, bool]:
 def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
     result = dict(pairs)
     if len(result) < len(pairs):
-        counted = Counter(name for name, _ in pairs)
-        twice = sorted(name for name, count in counted.items() if count > 1)
+        twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise InvalidArguments(f"arguments have {list_some(map(shorten_json, twice))} more than once")
     return result
 
@@ -403,7 +385,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
 _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
-def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> object:
+def _copy(value: object, path: Path, count: Iterator[int]) -> object:
     """Check JSON data and return a copy, so that no other code can change the data later. `count` counts the values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
@@ -421,7 +403,7 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
             )
     elif isinstance(value, (list, tuple)):
         return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
-    elif isinstance(value, (dict, Mapping)):
+    elif isinstance(value, Mapping):
         entries: JsonObject = {}
         for key, item in value.items():
             if not (name := str(key)).isascii():
@@ -431,11 +413,137 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
     return value
 
 
-def _check_text(text: str, path: tuple[int | str, ...]) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        sent = shorten_json(text)
-        raise InvalidArguments(
-            f"{write_path(path)}: half of a surrogate pair is not a character, got {sent}"
-        ) from None
+def _check_text(text: str, path: Path) -> None:
+    if isinstance(attempt_call(text.encode), Raised):
+        problem = f"half of a surrogate pair is not a character, got {shorten_json(text)}"
+        raise InvalidArguments(f"{write_path(path)}: {problem}")
+
+
+# --- messages for the model -----------------------------------------------------------------------------------
+
+_SHOWN = 80  # the most characters of an input that are repeated to the model
+_MOST = 10  # the most problems in one message
+_MOST_TEXTS = 50  # the most texts for one place; each member of a union may add one
+_LINE = 500  # the most characters for one problem: an invented name or a list of choices may be of any length
+_KEY_MARK = "[key]"
+"""Pydantic puts this mark at the end of an error's location if the error is in a key of a dict."""
+
+_EXPECTED = {
+    kind: expected
+    for expected, kinds in {
+        "an integer": "int_type int_parsing int_from_float",
+        "an integer with fewer digits": "int_parsing_size",
+        "a number": "float_type float_parsing",
+        "a finite number": "finite_number",
+        "true or false": "bool_type bool_parsing",
+        "a string": "string_type bytes_type path_type",
+        "an array": "list_type tuple_type set_type frozen_set_type iterable_type arguments_type named_tuple_type "
+        "deque_type sequence_str",
+        "an object": "dict_type mapping_type model_type model_attributes_type dataclass_type ordered_dict_type counter_type",
+        "a number or a string such as 1+2j": "complex_type complex_str_parsing",
+        "null": "none_required",
+        "a number or a string with one": "decimal_type decimal_parsing",
+        "a string with a UUID": "uuid_type uuid_parsing",
+        "a string with a date such as 2026-01-31": "date_type date_parsing date_from_datetime_parsing",
+        "a date without a time": "date_from_datetime_inexact",
+        "a string with a date and time such as 2026-01-31T12:00:00": "datetime_type datetime_parsing datetime_from_date_parsing",
+        "a string with a time such as 12:00:00": "time_type time_parsing",
+        "a string with a duration such as P1DT2H": "time_delta_type time_delta_parsing",
+    }.items()
+    for kind in kinds.split()
+}
+"""Type of a pydantic error -> the value that is expected."""
+_WANTS_CONTAINER = frozenset(
+    kind for kind, expected in _EXPECTED.items() if expected in ("an array", "an object")
+)
+"""Types of the pydantic errors for a value that must be a list or an object. Pydantic raises none of these errors for a text if
+the parameter's type accepts text.
+"""
+_JSON_KINDS = {bool: "boolean", str: "string", int: "number", float: "number"}
+
+
+def _explain_problems(
+    tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], known: Sequence[str]
+) -> str:
+    """Return the message for the model, with a line for each wrong argument. `known` are the parameters' names in the schema."""
+    by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for problem in problems:
+        location = problem["loc"]
+        keys = [key for _, key in _find_steps(given, location)]
+        if problem["type"].startswith("missing") or (location and location[-1] == _KEY_MARK):
+            keys.append(location[-1])
+        by_place.setdefault(tuple(keys), []).append(problem)
+    lines = [f"invalid arguments, {tool} was not run:"]
+    for place, of_place in list(by_place.items())[:_MOST]:
+        is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
+        path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
+        line = f"- {path}: {_explain_place(of_place, path, given, known)}"
+        lines.append(shorten(line, _LINE))
+    if len(by_place) > _MOST:
+        lines.append(f"- and {len(by_place) - _MOST} more")
+    return "\n".join(lines)
+
+
+def _find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
+    """Return each (container, key) on the path to a pydantic location. A part that names a member of a union is skipped."""
+    steps: list[tuple[JsonContainer, int | str]] = []
+    for part in location:
+        is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
+        if is_index or (isinstance(given, dict) and part in given):
+            steps.append((given, part))
+            given = given[part]
+    return steps
+
+
+def write_path(keys: Sequence[int | str]) -> str:
+    """Return keys as a path such as `items[0].name`; "arguments" if there are no keys."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LINE]}" for key in keys)
+    return text.removeprefix(".") or "arguments"
+
+
+def _explain_place(
+    problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
+) -> str:
+    """Return what is expected at one place, for each member if it is a union, and what was sent."""
+    texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
+    if all(text.startswith("expected ") for text in texts):
+        told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
+    else:
+        told = "; ".join(texts)
+    if all(text.startswith(("missing", "no such argument", "there is no")) for text in texts):
+        return told
+    return f"{told}, got {shorten_json(problems[-1]['input'])}"
+
+
+def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], known: Sequence[str]) -> str:
+    kind, message = problem["type"], str(problem["msg"])
+    if kind.startswith("missing"):
+        return "missing, and required"
+    if kind == "extra_forbidden":
+        return "there is no such field"
+    if kind == "unexpected_keyword_argument":
+        free = [name for name in known if name not in given]
+        near = difflib.get_close_matches(path, free, 1) or difflib.get_close_matches(path, known, 1)
+        if near:
+            return f"no such argument; did you mean {near[0]}?"
+        return f"no such argument; there {'are ' + ', '.join(known) if known else 'are none'}"
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind]}"
+    if kind in ("enum", "literal_error"):
+        return f"expected {message.removeprefix('Input should be ')}"
+    message = re.sub(r"^(Value error|Assertion failed), ?", "", message)
+    return re.sub(r"^Input should ?", "must ", message)
+
+
+def shorten_json(value: object) -> str:
+    """Return the value as JSON, shortened to at most `_SHOWN` characters."""
+    if isinstance(value, str):
+        value = value[: _SHOWN + 1]
+    # Each part has a character or more. The parts behind the first ones are not made.
+    parts = attempt_call(lambda: [*itertools.islice(_ENCODER.iterencode(value), _SHOWN + 1)])
+    text = shorten_repr(value) if isinstance(parts, Raised) else "".join(parts)
+    text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
+    return shorten(text, _SHOWN)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)

@@ -29,15 +29,14 @@ from pydantic import AliasChoices, BaseModel, ByteSize, RootModel, SecretBytes, 
 from pydantic.types import Secret
 from pydantic_core import to_jsonable_python
 
-from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
-from .messages import InvalidArguments, shorten_json, write_path
 from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
 """Stands for the JSON of a part of a value if this JSON is not known. This happens if a validator has changed the whole value."""
-_PLAIN = frozenset({str, int, bool, type(None)})
+PLAIN = frozenset({str, int, bool, type(None)})
+"""The types of values that are their own JSON, and that cannot change."""
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
 _LEAF_MODULES |= {"pydantic.networks", "pydantic_core._pydantic_core", "re", "uuid"}
@@ -57,17 +56,10 @@ def preview(value: object, sent: object = MISSING) -> object:
 
     Never raises. Code of the value's class runs only if nothing was sent: then the value is a default.
     """
-    if type(value) in _PLAIN:
-        return value
     shown = attempt_call(_look, value, sent)
     if not isinstance(shown, Raised):
         return shown
     return snapshot(value) if sent is MISSING else sent  # the value contains itself
-
-
-def is_plain(value: object) -> bool:
-    """Return True if the value has a plain type. A value of a plain type cannot change."""
-    return type(value) in _PLAIN
 
 
 def snapshot(value: object) -> object:
@@ -99,7 +91,7 @@ def _look(value: object, sent: object) -> object:
 
 
 def _look_inside(value: object, kind: type, sent: object) -> object:
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return value
     if isinstance(value, (SecretStr, SecretBytes, Secret)):
         hidden = value.get_secret_value()
@@ -172,35 +164,3 @@ def holds_note(value: object) -> bool:
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return any(map(holds_note, items))
-
-
-def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
-    """Raise InvalidArguments if an edit would have an effect that the person does not see in the edit.
-
-    `shown` is the JSON that the person saw, `edited` is the person's edit, `made` is the JSON after validation. Validation must
-    not change a part that was not edited. In an edited part, validation may convert a value (`"2"` to 2). If an edited field of
-    an object still has the old value after validation, the object has ignored the edit. This is an error.
-    """
-    if shown is MISSING:
-        return  # the person has added it
-    problem = ""
-    if is_same_json(edited, shown):
-        if made is MISSING or not is_same_json(made, shown):
-            now = "disappear from the call" if made is MISSING else shorten_json(made)
-            problem = (
-                f"you did not edit this part (it shows {shorten_json(shown)}), but your other edits would make it {now}; "
-                "edit this part, too"
-            )
-    elif isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
-        for key in edited:
-            check_edit(made.get(key, MISSING), edited[key], shown.get(key, MISSING), (*path, key))
-    elif isinstance(made, list) and isinstance(edited, list) and isinstance(shown, list):
-        if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
-            for index in range(len(edited)):
-                check_edit(made[index], edited[index], shown[index], (*path, index))
-    elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
-        if holds_note(shown):
-            return  # the person has typed another secret of the same length
-        problem = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
-    if problem:
-        raise InvalidArguments(f"{write_path(path)}: {problem}")

@@ -14,26 +14,24 @@ import inspect
 import json
 import math
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter
-from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import SchemaError, to_jsonable_python
-from pydantic_core.core_schema import EnumSchema, IsSubclassSchema, UnionSchema
+from pydantic_core import to_jsonable_python
+from pydantic_core.core_schema import EnumSchema, IsSubclassSchema
 
 from ..events import ToolDefinitionError, thaw
-from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
-from .signature import Parameter, show_annotation
+from ..execution import MISSING, Raised, attempt_call
+from .signature import Parameter, explain_refusal, show_annotation
 
 JsonSchema: TypeAlias = dict[str, Any]
 JsonNode: TypeAlias = Mapping[str, Any]
 """A schema that is only read and not changed."""
 Validator: TypeAlias = TypeAdapter[Any]
 
-_SAY_IT_ALL = (TypeError, ValueError, NameError, AttributeError, RecursionError)
-"""Errors whose message is clear without the name of the error's class."""
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
@@ -42,12 +40,11 @@ _OF_A_TYPE = {"items": "array", "properties": "object"}
 """Keyword -> type. A schema with this keyword gets this type if the schema does not name a type."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
-_ANY_OBJECT, _ANY_ARRAY = {"type": "object", "additionalProperties": True}, {"type": "array", "items": {}}
 _ANY_VALUE: JsonSchema = {
     "anyOf": [
         *({"type": t} for t in ("string", "number", "boolean")),
-        _ANY_OBJECT,
-        _ANY_ARRAY,
+        {"type": "object", "additionalProperties": True},
+        {"type": "array", "items": {}},
         {"type": "null"},
     ]
 }
@@ -64,15 +61,7 @@ class _Generator(GenerateJsonSchema):
         """Raise TypeError for an Enum without members, at any depth of the schema, since no value is valid for this Enum."""
         made: JsonSchema = super().enum_schema(schema)
         if made.get("enum") == []:
-            name = made.get("title", "an Enum")
-            raise TypeError(f"{name} has no members; a member is written A = 'a', not A: 'a'")
-        return made
-
-    def union_schema(self, schema: UnionSchema) -> JsonSchema:
-        """Raise TypeError for a union if none of its members can be written as JSON."""
-        made: JsonSchema = super().union_schema(schema)
-        if made.get("anyOf") == []:
-            raise TypeError("no value that JSON has satisfies it")
+            raise TypeError(f"{made.get('title')} has no members; a member is written A = 'a', not A: 'a'")
         return made
 
     def is_subclass_schema(self, schema: IsSubclassSchema) -> JsonSchema:
@@ -80,70 +69,51 @@ class _Generator(GenerateJsonSchema):
         return self.handle_invalid_for_json_schema(schema, "a class")
 
 
-def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
+def build_schema(label: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     """Return (the validator of a call's arguments, their JSON schema).
 
     The validator takes a dict with the names of the schema, and returns a dict with the names of the function's parameters.
     Raises ToolDefinitionError, which names each parameter whose annotation has no schema.
     """
-    made = attempt_call(
-        _build, module, parameters
-    )  # the hooks of an annotation's own class may raise anything
+    made = attempt_call(_build, parameters)  # the hooks of an annotation's own class may raise anything
     if not isinstance(made, Raised):
         return made
-    problems = []
-    for parameter in parameters:
-        alone = attempt_call(_build, module, [parameter])
-        if isinstance(alone, Raised):
-            problems.append(
-                f"{label}: parameter {parameter.name!r}: {show_annotation(parameter.annotation)} "
-                f"cannot be described to a model ({_take_first_sentence(alone.error)}); take plain data instead "
-                "(str, int, list[...], a pydantic model), "
-                f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
-            )
-    raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(made.error)}"]) from made.error
+    problems = [
+        f"{label}: parameter {parameter.name!r}: {show_annotation(parameter.annotation)} "
+        f"cannot be described to a model ({explain_refusal(alone.error)}); take plain data instead "
+        "(str, int, list[...], a pydantic model), "
+        f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
+        for parameter in parameters
+        if isinstance(alone := attempt_call(_build, [parameter]), Raised)
+    ]
+    raise ToolDefinitionError(problems or [f"{label}: {explain_refusal(made.error)}"]) from made.error
 
 
-def _take_first_sentence(error: BaseException) -> str:
-    is_of_pydantic = isinstance(error, (PydanticUserError, PydanticUndefinedAnnotation, SchemaError))
-    said = get_message(error) if is_of_pydantic or type(error) in _SAY_IT_ALL else describe_error(error)
-    return (said.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
-
-
-def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
-    if not all(map(_is_plain, parameters)):
-        return _build_anew(module, parameters)
-    defaults = tuple(
-        repr(one.default) for one in parameters
-    )  # 1, 1.0 and True are equal, but differ in the schema
-    adapter, schema = _build_once(tuple(parameters), defaults)
+def _build(parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
+    kinds = []  # 1, 1.0 and True are equal, but differ in the schema
+    for one in parameters:
+        kinds.append(kind := type(one.default))
+        has_plain_default = one.default is MISSING or kind in _JSON_TYPES
+        if not (has_plain_default and one.field is None and _is_plain_type(one.annotation)):
+            return _build_anew(parameters)
+    adapter, schema = _build_once(tuple(parameters), tuple(kinds))
     return adapter, thaw(schema)
 
 
-def _is_plain(parameter: Parameter) -> bool:
-    """Return whether nothing of the parameter can ever change: a plain type and a plain default, or none."""
-    default = parameter.default
-    # Python does not write an int of more than 4,300 digits.
-    is_huge = type(default) is int and default.bit_length() > 10_000
-    has_plain_default = default is MISSING or type(default) in _JSON_TYPES
-    return (
-        has_plain_default and not is_huge and parameter.field is None and _is_plain_type(parameter.annotation)
-    )
-
-
 def _is_plain_type(annotation: object) -> bool:
+    """Return True for a type of Python's own that nobody can change, such as `int` or `list[str]`."""
     if type(annotation) is types.GenericAlias:
         return annotation.__origin__ in (list, dict) and all(map(_is_plain_type, annotation.__args__))
     return type(annotation) is type and annotation in _JSON_TYPES
 
 
 @functools.lru_cache(maxsize=128)
-def _build_once(parameters: tuple[Parameter, ...], _: tuple[str, ...]) -> tuple[Validator, JsonSchema]:
+def _build_once(parameters: tuple[Parameter, ...], _: tuple[type, ...]) -> tuple[Validator, JsonSchema]:
     """Build the validator and the schema of plain parameters. Each call of `agent()` describes its tools anew."""
-    return _build_anew("builtins", parameters)
+    return _build_anew(parameters)
 
 
-def _build_anew(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
+def _build_anew(parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     def arguments(**values: object) -> dict[str, object]:
         return values
 
@@ -157,7 +127,6 @@ def _build_anew(module: str, parameters: Sequence[Parameter]) -> tuple[Validator
         default = one.field or (inspect.Parameter.empty if one.default is MISSING else MISSING)
         kind = inspect.Parameter.KEYWORD_ONLY
         made.append(inspect.Parameter(one.name, kind, annotation=annotation, default=default))
-    arguments.__module__ = module  # where pydantic looks for the names of forward references
     arguments.__annotations__ = annotations
     arguments.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
     adapter = TypeAdapter(arguments, config=ConfigDict(allow_inf_nan=False))  # type: ignore[arg-type]
@@ -172,6 +141,8 @@ def describe_type(adapter: Validator) -> JsonSchema:
 
 
 _BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties")]
+_MOST = 1e300
+"""Stands for a bound that a schema does not have."""
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
@@ -202,38 +173,33 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
     if "$ref" in node:
         where, _, name = str(node["$ref"]).rpartition("/")
         return where != "#/$defs" or name in sure
-    if not _has_number(node) or any(
-        _read_bound(node, low, 0) > _read_bound(node, high, math.inf) for low, high in _BOUNDS
-    ):
+    is_empty = any(_read_bound(node, low, 0) > _read_bound(node, high, _MOST) for low, high in _BOUNDS)
+    if is_empty or not _has_number(node):
         return False
     for key in ("anyOf", "oneOf"):
         if key in node and not any(_is_satisfiable(part, sure) for part in node[key]):
             return False
-    needed = list(node.get("allOf", ()))
-    named = node.get("properties", {})
-    needed += [named[name] for name in node.get("required", ()) if name in named]
-    first, count = node.get("prefixItems", []), _read_bound(node, "minItems", 0)
+    named, first, count = (
+        node.get("properties", {}),
+        node.get("prefixItems", []),
+        _read_bound(node, "minItems", 0),
+    )
+    needed = [*node.get("allOf", ()), *(named[name] for name in node.get("required", ()) if name in named)]
     needed += [part for number, part in enumerate(first) if number < count]
     needed += [node["items"]] if count > len(first) and "items" in node else []
     return all(_is_satisfiable(part, sure) for part in needed)
 
 
 def _has_number(node: JsonNode) -> bool:
-    """Return True if there is a number between the bounds of `node`. For an integer, there must be a whole number that
-    `multipleOf` allows.
-    """
-    low, above = _read_bound(node, "minimum", -math.inf), _read_bound(node, "exclusiveMinimum", -math.inf)
-    high, below = _read_bound(node, "maximum", math.inf), _read_bound(node, "exclusiveMaximum", math.inf)
-    least, most = max(low, above), min(high, below)
-    if least > most or (least == most and (above == least or below == most) and math.isfinite(least)):
-        return False
-    if node.get("type") != "integer" or not (math.isfinite(least) and math.isfinite(most)):
-        return True
+    """Return True if there is a number between the bounds of `node`; for an integer, a whole number that `multipleOf` allows."""
+    low, above = _read_bound(node, "minimum", -_MOST), _read_bound(node, "exclusiveMinimum", -_MOST)
+    high, below = _read_bound(node, "maximum", _MOST), _read_bound(node, "exclusiveMaximum", _MOST)
+    if node.get("type") != "integer":
+        return low <= high and low < below and above < high and above < below
     factor = _read_bound(node, "multipleOf", 1)
     step = int(factor) if factor == int(factor) and factor > 0 else 1
-    first = math.ceil(least) + (math.ceil(least) == above)
-    multiple = -(-first // step) * step
-    return multiple <= most and multiple != below
+    most = min(math.floor(high), math.ceil(below) - 1)
+    return most // step * step >= max(math.ceil(low), math.floor(above) + 1)
 
 
 def _read_bound(node: JsonNode, key: str, otherwise: float) -> float:
@@ -249,8 +215,8 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
         node.pop("title", None)
         text = parameter.description or ("" if node else "Any JSON value.")
         known = find_default_json(parameter)
-        infinite = isinstance(parameter.default, float) and not math.isfinite(parameter.default)
-        if known is not MISSING and known is not None and not infinite:
+        is_infinite = isinstance(parameter.default, float) and isinstance(known, str)
+        if known not in (MISSING, None) and not is_infinite:
             node["default"] = known
         if text:
             node["description"] = text
@@ -271,9 +237,7 @@ def find_default_json(parameter: Parameter) -> object:
 
 
 def make_strict_json(value: object) -> object:
-    """Return JSON data with NaN and infinities replaced by their names, since JSON has no NaN and no infinities. A float field can
-    read these names.
-    """
+    """Return JSON data with the names of NaN and infinities, which JSON does not have. A float field can read these names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -285,10 +249,7 @@ def make_strict_json(value: object) -> object:
 
 
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
-    """Return a copy of a JSON schema, with the function `change` applied to each schema inside it and then to the schema itself.
-
-    A property with the name of a JSON Schema keyword is treated as a property.
-    """
+    """Return a copy of a JSON schema, with `change` applied to each schema inside it, and then to the schema itself."""
     if not isinstance(schema, dict):
         return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too
     made = dict(schema)
@@ -315,9 +276,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """Return the schema to which `$ref` refers, with the keywords beside `$ref` added. Return `schema` itself if it has no `$ref`
-    or if the `$ref` is not in `definitions`.
-    """
+    """Return the schema to which `$ref` refers, with the keywords beside `$ref`; `schema` itself if it refers to no definition."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -366,10 +325,9 @@ def _adapt(node: JsonSchema) -> JsonSchema:
         node["enum"] = [node.pop("const")]
     if "enum" in node and "type" not in node:
         _say_type_of_enum(node)
+    # Some providers refuse lookarounds and classes such as \p{L}. Validation still checks the pattern.
     if "(?" in (pattern := node.get("pattern", "")) or "\\p" in pattern.replace("\\\\", ""):
-        del node[
-            "pattern"
-        ]  # some providers refuse lookarounds and classes such as \p{L}; validation still checks the pattern
+        del node["pattern"]
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(node.get(exclusive), bool):  # the older way: true or false beside the limit
             is_exclusive = node.pop(exclusive)
@@ -410,29 +368,26 @@ def _say_type_of_enum(node: JsonSchema) -> None:
 
 
 def _inline_definitions(schema: JsonSchema) -> JsonSchema:
-    """Move each definition that is used only once to the place where it is used. Keep the other definitions in `$defs`.
+    """Move each definition that is used only once to the place where it is used. So most schemas need no `$ref`, and none grows.
 
-    So the schema does not grow, and most schemas need no `$ref`. A recursive definition cannot cause an endless loop: it is used
-    at least twice, so it stays in `$defs`.
+    A recursive definition cannot cause an endless loop: it is used at least twice, so it stays in `$defs`.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
     if not definitions:
         return schema
     nodes = [node for part in (schema, *definitions.values()) for node in walk_schema(part)]
-    uses = [node["$ref"].removeprefix("#/$defs/") for node in nodes if "$ref" in node]
+    uses = Counter(node["$ref"].removeprefix("#/$defs/") for node in nodes if "$ref" in node)
 
     def put_in_place(node: JsonSchema) -> JsonSchema:
         if "$ref" not in node:
             return node
         beside = {key: value for key, value in node.items() if key != "$ref"}
         name = node["$ref"].removeprefix("#/$defs/")
-        if uses.count(name) == 1:
+        if uses[name] == 1:
             return {**map_schema(definitions[name], put_in_place), **beside}
         # Strict providers allow nothing beside a `$ref`.
         return {"anyOf": [{"$ref": node["$ref"]}], **beside} if beside else node
 
-    kept = {
-        name: map_schema(node, put_in_place) for name, node in definitions.items() if uses.count(name) > 1
-    }
+    kept = {name: map_schema(node, put_in_place) for name, node in definitions.items() if uses[name] > 1}
     schema = map_schema(schema, put_in_place)
     return {**schema, "$defs": kept} if kept else schema

@@ -15,15 +15,16 @@ import re
 import sys
 import types
 import typing
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import docstring_parser
 from docstring_parser import google
-from pydantic import AliasChoices, AliasPath
+from pydantic import AliasChoices, AliasPath, PydanticUserError
+from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.fields import FieldInfo
+from pydantic_core import SchemaError
 
 from ..events import Approval, Decision, Progress, ToolDefinitionError
 from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
@@ -38,9 +39,11 @@ ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 EMPTY = inspect.Parameter.empty
 _PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
 """Names of Python's own, which need no evaluation: an annotation is a text under `from __future__ import annotations`."""
-
-# Usual errors when an annotation is evaluated. An annotation is an expression that a person wrote.
-_ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
+_CLEAR = (
+    *(NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError, RecursionError),
+    *(PydanticUserError, PydanticUndefinedAnnotation, SchemaError),
+)
+"""Errors of an annotation whose message is clear without the name of the error's class."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,10 @@ class ToolContext:
     call_id: str = ""
     """The id of the tool call. The id is unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
-    """A function that receives the reports of `progress()`. The code that runs the tool sets this function. It is called in the
-    tool's thread.
-    """
+    """Receives the reports of `progress()`, in the tool's thread. The code that runs the tool sets this function."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """A function that asks the person or program that approves the run's tool calls. Only an async tool on the run's event loop
-    can use this, while the tool is running.
+    """Asks the person or program that approves the run's tool calls. Only an async tool on the run's event loop can use this, while
+    the tool is running.
     """
     number: int = 0
     """The number of the tool call in its turn, counted from 1; 0 if the tool call has no number."""
@@ -118,15 +119,6 @@ def list_layers(function: Function) -> Iterator[Function]:
             function = type(function).__call__
 
 
-def find_plain_function(function: Function) -> Function:
-    """Return the innermost of the function's layers.
-
-    The names in annotations are looked up in the globals of this layer.
-    """
-    *_, plain = list_layers(function)
-    return plain
-
-
 def identify(function: Function) -> tuple[int, ...]:
     """Return an identity for a function. Two functions have the same identity if they run the same code on the same objects.
 
@@ -134,16 +126,17 @@ def identify(function: Function) -> tuple[int, ...]:
     is valid as long as the function exists.
     """
     layers = list(list_layers(function))
-    owners = (getattr(layer, "__self__", None) for layer in layers)
-    called = (
+    owners = [getattr(layer, "__self__", None) for layer in layers]
+    called = [
         layer
         for layer in layers
         if not (callable(getattr(layer, "__get__", None)) or isinstance(layer, functools.partial))
-    )
+    ]
     return (id(layers[-1]), *(id(one) for one in (*owners, *called) if one is not None))
 
 
-def _take_out_of_partials(function: Function) -> Function:
+def take_out_of_partials(function: Function) -> Function:
+    """Return the outermost layer of a function that is not a partial."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
@@ -155,7 +148,7 @@ def find_kind(function: Function) -> Kind:
     A plain wrapper around an async function is "sync". Some of these wrappers return the coroutine, others run the coroutine to
     its end. This is known only after the call. So the code that runs a "sync" tool has to await the result if it is awaitable.
     """
-    function = _take_out_of_partials(function)
+    function = take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):
         function = type(function).__call__
     if inspect.iscoroutinefunction(function):
@@ -166,18 +159,14 @@ def find_kind(function: Function) -> Kind:
 
 
 def get_python_name(function: Function) -> str:
-    """Return the function's short name: its `__name__`. For a partial, this is the name of the function inside. For a callable
-    object, it is the name of the class.
-    """
-    function = _take_out_of_partials(function)
-    return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
+    """Return the function's `__name__`, also if it is in a partial. For a callable object, return the name of its class."""
+    function = take_out_of_partials(function)
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def make_full_name(function: Function) -> str:
-    """Return a long name, such as `module.Class.method (line 3)`. It shows which of several functions with the same short name
-    this is.
-    """
-    plain = find_plain_function(function)
+    """Return `module.Class.method (line 3)`, which shows which of several functions with the same short name this is."""
+    *_, plain = list_layers(function)
     module, code = getattr(plain, "__module__", None), getattr(plain, "__code__", None)
     name = str(getattr(plain, "__qualname__", get_python_name(function)))
     shown = name if module in (None, "__main__", "builtins") else f"{module}.{name}"
@@ -187,17 +176,18 @@ def make_full_name(function: Function) -> str:
 # --- its docstring --------------------------------------------------------------------------------------------
 
 _SECTIONS = ("raises", "warnings", "notes", "examples")
-_FOR_GOOGLE = [
-    google.Section(title, key, google.SectionType.SINGULAR)
-    for title, key in (
-        ("Note", "notes"),
-        ("Notes", "notes"),
-        ("Warning", "warnings"),
-        ("Warnings", "warnings"),
-    )
-]
-"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know. Without this list, docstring_parser drops such a
-section if it follows a section that docstring_parser knows.
+_GOOGLE = google.GoogleParser(
+    [
+        *google.DEFAULT_SECTIONS,
+        *(google.Section(title, "notes", google.SectionType.SINGULAR) for title in ("Note", "Notes")),
+        *(
+            google.Section(title, "warnings", google.SectionType.SINGULAR)
+            for title in ("Warning", "Warnings")
+        ),
+    ]
+)
+"""A parser with two sections of Google's style that docstring_parser (0.15 to 0.18) does not know. Without them, docstring_parser
+drops such a section if it follows a section that docstring_parser knows.
 """
 _BETWEEN_NAMES = re.compile(r",|\band\b")
 _MOST_SECTIONS = 2_000
@@ -209,19 +199,17 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
     Return (the text about the whole function, the texts about the function's parameters).
     """
-    function = _take_out_of_partials(function)  # a partial's own docstring is that of the partial class
+    function = take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
-    if (
-        "\n" not in text and ":" not in text
-    ):  # one sentence: in each style, the text about a parameter has one of these characters
+    if "\n" not in text and ":" not in text:  # in each style, the text about a parameter has one of these
         return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
         if parsed.style is docstring_parser.DocstringStyle.GOOGLE:
-            parsed = google.GoogleParser([*google.DEFAULT_SECTIONS, *_FOR_GOOGLE]).parse(text)
+            parsed = _GOOGLE.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles, but does not follow it
         return text.strip(), {}
     texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
@@ -237,9 +225,7 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
-    """Return a docstring's section as text, such as `Raises: ValueError: if a is negative`. Return "" for a section that
-    is not in `_SECTIONS`.
-    """
+    """Return a section as text, such as `Raises: ValueError: if a is negative`; "" for a section that is not in `_SECTIONS`."""
     name = section.args[0] if section.args else ""
     if name not in _SECTIONS:
         return ""
@@ -265,33 +251,29 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
     filled = function.keywords if isinstance(function, functools.partial) else {}
     namespace = _collect_names(function)
     problems: list[str] = []
-    parameters: list[Parameter] = []
+    parameters: dict[str, Parameter] = {}
     contexts: list[str] = []
-    keys: Counter[str] = Counter()
-    for parameter in signature.parameters.values():
-        if parameter.name in filled:
+    for one in signature.parameters.values():
+        if one.name in filled:
             continue  # `partial(search, index=INDEX)`: the person has given the value, so the model does not know of it
         try:
-            annotation = _resolve(parameter, namespace)
+            annotation = _resolve(one, namespace)
             if _is_context(annotation):
-                contexts.append(parameter.name)
-                if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                    raise _refuse(
-                        f"{parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
-                    )
-            else:
-                parameters.append(_read_parameter(parameter, annotation, texts))
-                keys[parameters[-1].key] += 1
+                contexts.append(one.name)
+                if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+                    raise _refuse(f"{one.name!r}: a ToolContext is passed by name; write it after the `/`")
+                continue
+            made = _read_parameter(one, annotation, texts)
+            if made.key in parameters:
+                problems.append(f"{label}: two parameters are called {made.key!r}")
+            parameters[made.key] = made
         except ToolDefinitionError as error:
             problems.append(f"{label}: parameter {error.problems[0]}")
     if len(contexts) > 1:
         problems.append(f"{label}: has two ToolContext parameters, {contexts[0]!r} and {contexts[1]!r}")
-    for key, count in keys.items():
-        if count > 1:
-            problems.append(f"{label}: two parameters are called {key!r}")
     if problems:
         raise ToolDefinitionError(problems)
-    return parameters, contexts[0] if contexts else None
+    return [*parameters.values()], contexts[0] if contexts else None
 
 
 def _inspect_signature(function: Function, label: str) -> inspect.Signature:
@@ -318,8 +300,6 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
 
 def _find_missing_owner(function: Function) -> str:
     """Return the name of the class if `function` is `Class.method`, which still needs `self`; else ""."""
-    if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
-        return owner_of_c_method.__name__
     plain = inspect.unwrap(function) if inspect.isfunction(function) else function
     if not inspect.isfunction(plain) or plain.__code__.co_varnames[:1] not in (("self",), ("cls",)):
         return ""
@@ -328,10 +308,8 @@ def _find_missing_owner(function: Function) -> str:
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
-    """Return the names that annotations can use: (the globals, the local names). The local names are the function's type
-    parameters and the names in its closure.
-    """
-    plain = find_plain_function(function)
+    """Return the names that annotations can use: (the globals, the function's type parameters and the names in its closure)."""
+    *_, plain = list_layers(function)
     local: Names = {}
     for parameter in getattr(plain, "__type_params__", ()):
         local[parameter.__name__] = parameter
@@ -343,25 +321,21 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
 
 
 def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
-    """Return the annotation with all its names looked up, even if the annotation is a text. If there is no annotation, return
-    `Any`.
-    """
-    written = parameter.annotation
+    """Return the annotation with all its names looked up, even if the annotation is a text; `Any` if there is none."""
+    written, (globals_, locals_) = parameter.annotation, namespace
     if written is EMPTY:
         return Any
-    if type(written) is str and written in _PLAIN and not any(written in names for names in namespace):
+    if type(written) is str and written in _PLAIN and written not in globals_ and written not in locals_:
         return _PLAIN[written]
     holder = types.SimpleNamespace(__annotations__={"it": written})
     # Evaluating an annotation runs code that a person wrote, so any error may be raised.
-    hints = attempt_call(lambda: typing.get_type_hints(holder, *namespace, include_extras=True))
+    hints = attempt_call(lambda: typing.get_type_hints(holder, globals_, locals_, include_extras=True))
     found = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
     if not isinstance(found, Raised):
         return found
     shown = written if isinstance(written, str) else show_annotation(written)
-    error = found.error
-    said = get_message(error, 500) if isinstance(error, _ANNOTATION_ERRORS) else describe_error(error, 500)
     raise _refuse(
-        f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({said}); "
+        f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({explain_refusal(found.error)}); "
         "define the name at the notebook's top level, before the run"
     ) from None
 
@@ -370,6 +344,12 @@ def show_annotation(annotation: object) -> str:
     """Return an annotation as text, as in the source code. If the annotation's `__repr__` raises, return the name of its type."""
     shown = attempt_call(inspect.formatannotation, annotation)
     return f"<{type(annotation).__name__}>" if isinstance(shown, Raised) else shown
+
+
+def explain_refusal(error: BaseException) -> str:
+    """Return the first sentence of an error that an annotation has raised, or that pydantic has raised for it."""
+    said = get_message(error, 500) if isinstance(error, _CLEAR) else describe_error(error, 500)
+    return (said.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _is_context(annotation: object) -> bool:
@@ -427,27 +407,20 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 
 
 def rewrite_annotation(annotation: object) -> Any:
-    """Return the annotation with `list[int]` instead of `Iterable[int]` and `Collection[int]`. If it contains neither, return the
-    annotation itself.
+    """Return the annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; the annotation itself if it has neither.
 
     Pydantic checks the items of an iterable only while the function reads them. So a wrong item would be found in the middle of
     the function's work. Pydantic does not accept `Collection` at all.
     """
-    if (typing.get_origin(annotation) or annotation) in _LISTS:
-        arguments = typing.get_args(annotation)
-        return list[rewrite_annotation(arguments[0])] if arguments else list  # type: ignore[misc]
-    return _change_members(annotation, rewrite_annotation)
-
-
-def _change_members(annotation: object, change: Callable[[object], object]) -> object:
-    """Return a generic type, with the function `change` applied to its members. If no member changes, return the type itself."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if (origin or annotation) in _LISTS:
+        return list[rewrite_annotation(arguments[0])] if arguments else list  # type: ignore[misc]
     if origin is None or origin is Literal:
         return annotation
     # In `Annotated`, only the first member is an annotation. The other members are metadata.
     changed = 1 if origin is Annotated else len(arguments)
-    members = (*map(change, arguments[:changed]), *arguments[changed:])
-    if all(new is old for new, old in zip(members, arguments, strict=True)):
+    members = (*map(rewrite_annotation, arguments[:changed]), *arguments[changed:])
+    if all(map(operator.is_, members, arguments)):
         return annotation
     if hasattr(annotation, "copy_with") and origin is not Annotated:
         return annotation.copy_with(members)

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar, overload
 from ..events import ToolDefinitionError, freeze
 from ..execution import Raised, attempt_call, describe_error, is_exactly, shorten_repr
 from ..text import WIRE_NAME, hide_in_repr, make_wire_name
-from .arguments import ArgumentReader, Arguments, ArgumentsByKey, list_shown
+from .arguments import Arguments, ArgumentsByKey, JsonArguments, list_shown
 from .identity import read_source
 from .schema import build_schema
 from .signature import (
@@ -32,7 +32,6 @@ from .signature import (
     Parameter,
     ToolContext,
     find_kind,
-    find_plain_function,
     get_python_name,
     make_full_name,
     read_documentation,
@@ -62,14 +61,14 @@ class ToolSettings:
 class _Mark:
     """The mark that `@tool` sets on a function."""
 
-    settings: ToolSettings
+    settings: ToolSettings = ToolSettings()
     name: str | None = None
     description: str | None = None
     order: int = field(default_factory=lambda: next(_order))
     """The number of the `@tool` call, so that a notebook's tools keep their order."""
 
 
-_NO_MARK = _Mark(ToolSettings())
+_NO_MARK = _Mark()
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Tool:
     """The text from `@tool(description=...)` or from the docstring; "" if there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments. Its type is "object"."""
-    arguments: ArgumentReader = field(repr=False, compare=False)
+    arguments: Arguments | JsonArguments = field(repr=False, compare=False)
     """The object that checks and converts the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
@@ -93,11 +92,10 @@ class Tool:
     context_parameter: str | None = field(default=None, repr=False)
     """The name of the parameter that gets a `ToolContext`. This parameter is not in the schema."""
     origin: str = field(default="", repr=False)
-    """A text for a person who has to allow or deny a call: on which server the tool runs, and what the server claims about the
-    tool. "" for a tool of this notebook."""
+    """For the person who allows or denies a call: on which server the tool runs, and what the server claims about the tool. "" for a
+    tool of this notebook."""
     qualifier: str = field(default="", repr=False)
-    """A prefix that is put before the name if another tool of the run has the same name. If the prefix is "", two tools with the
-    same name are an error."""
+    """A prefix for the name if another tool of the run has the same name. Without a prefix, two tools of one name are an error."""
 
     @property
     def has_docstring(self) -> bool:
@@ -119,10 +117,7 @@ class Tool:
         return "" if self.origin else read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
-        """Return a BoundCall with the arguments that the model sent. `raw` is a text, a mapping or None.
-
-        Raises InvalidArguments.
-        """
+        """Return a BoundCall with the arguments that the model sent: a text, a mapping or None. Raises InvalidArguments."""
         return BoundCall.of(self, self.arguments.read(raw))
 
 
@@ -135,8 +130,8 @@ class BoundCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """The arguments as a JSON object, including the defaults. The keys are the names in the schema. The object cannot be changed,
-    so the values that are shown and saved stay the same."""
+    """The arguments as a JSON object with the names of the schema, including the defaults. It cannot be changed: the values that are
+    shown and saved stay the same."""
     arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
@@ -146,10 +141,7 @@ class BoundCall:
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """Return a BoundCall with the arguments as a person has edited them. If nothing has changed, return this object.
-
-        Raises InvalidArguments if `edit` is not valid.
-        """
+        """Return a BoundCall with a person's edited arguments; this object if none has changed. Raises InvalidArguments."""
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
@@ -173,9 +165,7 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """Return the Tool, each time with the same `function`: a person's approval for all calls of a tool does not hold for
-        another function.
-        """
+        """Return the Tool, each time with the same `function`, since an approval for all calls holds for one function."""
 
 
 class ToolSource(ABC):
@@ -183,7 +173,7 @@ class ToolSource(ABC):
 
     @abstractmethod
     def list_tools(self) -> Mapping[str, DescribedTool]:
-        """Return all tools of the object as a mapping: name -> tool. For each of these names, `source.NAME` is the tool."""
+        """Return all tools: name -> tool. For each name, `source.NAME` is the tool."""
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
@@ -237,9 +227,7 @@ def tool(
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name, description)
-    description = None if description is None else str.__str__(description)
-    # `str.__str__` makes an exact str, since the `==` of a subclass may return anything.
-    name = None if name is None else str.__str__(name)
+    name = None if name is None else str.__str__(name)  # an exact str, since a subclass may equal anything
 
     def mark(marked: Function) -> Function:
         if not callable(marked):
@@ -254,25 +242,25 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def _check_settings(settings: ToolSettings, name: str | None, description: object) -> None:
+def _check_settings(settings: ToolSettings, name: object, description: object) -> None:
     problems = []
-    if (own := settings.permissions) is not None and not is_exactly(own, "full", "ask"):
-        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
-    numbers: tuple[tuple[str, Any, str], ...] = (
+    if settings.permissions is not None and not is_exactly(settings.permissions, "full", "ask"):
+        problems.append(
+            f'permissions must be "full" or "ask" as plain text, got {shorten_repr(settings.permissions)}'
+        )
+    for keyword, value, unit in (
         ("timeout", settings.timeout, "seconds"),
         ("max_result", settings.max_result, "characters"),
-    )
-    for keyword, value, unit in numbers:
-        if value is not None and not (isinstance(value, Real) and float(value) > 0):
-            shown = shorten_repr(value, 500)
-            problems.append(f"@tool: {keyword} must be a number of {unit} above 0, got {shown}")
-    given: object = name
-    if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
-        problems.append(f"@tool: name must be some text, got {name!r}")
+    ):
+        given: object = value
+        if given is not None and not (isinstance(given, Real) and float(given) > 0):
+            problems.append(f"{keyword} must be a number of {unit} above 0, got {shorten_repr(given, 500)}")
+    if name is not None and not (isinstance(name, str) and str.__str__(name).strip()):
+        problems.append(f"name must be some text, got {shorten_repr(name)}")
     if description is not None and not isinstance(description, str):
-        problems.append(f"@tool: description must be text, got {shorten_repr(description)}")
+        problems.append(f"description must be text, got {shorten_repr(description)}")
     if problems:
-        raise ToolDefinitionError(problems)
+        raise ToolDefinitionError([f"@tool: {problem}" for problem in problems])
 
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
@@ -294,17 +282,21 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     if isinstance(functions, ToolSource):
         functions = [functions]
     if callable(functions) or isinstance(functions, (str, Mapping)):
-        given = getattr(functions, "__name__", None) or "function"
-        raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
+        example = getattr(functions, "__name__", None) or "function"
+        raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{example}]"])
+    given: dict[object, Any] = {}
+    for source in functions:
+        is_source = (
+            attempt_call(isinstance, source, ToolSource) is True
+        )  # `__class__` may be code that raises
+        listed: Any = source.list_tools().values() if is_source else [source]  # type: ignore[union-attr]
+        for one in listed:  # Python makes a new object at each access to a bound method
+            is_method = type(one) is types.MethodType
+            given.setdefault((id(one.__self__), id(one.__func__)) if is_method else id(one), one)
     problems: list[str] = []
     tools: list[Tool] = []
-    distinct: list[Function] = []
     cause: BaseException | None = None
-    for function in _open_sources(functions):
-        # Python makes a new object at each access to a bound method, so bound methods are compared by `==`.
-        if any(one is function or (type(one) is types.MethodType and one == function) for one in distinct):
-            continue
-        distinct.append(function)
+    for function in given.values():
         made = attempt_call(_make_tool, function)  # an object's attributes are code, and may raise anything
         if not isinstance(made, Raised):
             tools.append(made)
@@ -314,41 +306,38 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
             cause = made.error
             name = type(function).__name__
             problems.append(f"{name}: reading this object as a tool raised {describe_error(cause, 500)}")
-    if len({made.name for made in tools}) < len(tools):
-        tools = _qualify(tools)
     names = [made.name for made in tools]
-    for name, count in Counter(names).items():
+    if len(set(names)) < len(names):
+        tools = _qualify(tools, problems)
+        names = [made.name for made in tools]
+    if problems:
+        raise ToolDefinitionError(problems) from cause
+    if not all(map(WIRE_NAME.fullmatch, names)):
+        wire_names = _make_wire_names(names)
+        tools = [
+            dataclasses.replace(one, wire_name=wire) for one, wire in zip(tools, wire_names, strict=True)
+        ]
+    return tuple(tools)
+
+
+def _qualify(tools: Sequence[Tool], problems: list[str]) -> list[Tool]:
+    """Put the qualifier of a tool before its name if another tool has the same name. Add names that are still the same to
+    `problems`.
+    """
+    counts = Counter(made.name for made in tools)
+    renamed = []
+    for made in tools:
+        name = f"{made.qualifier}_{made.name}"
+        is_renamed = made.qualifier and counts[made.name] > 1
+        renamed.append(dataclasses.replace(made, name=name, wire_name=name) if is_renamed else made)
+    for name, count in Counter(made.name for made in renamed).items():
         if count > 1:
-            owners = " and ".join(make_full_name(made.function) for made in tools if made.name == name)
+            owners = " and ".join(make_full_name(made.function) for made in renamed if made.name == name)
             problems.append(
                 f"{count} tools are called {name!r}: {owners}; "
                 'give one of them another name: tool(name="...")(function)'
             )
-    if problems:
-        raise ToolDefinitionError(problems) from cause
-    if (wire_names := _make_wire_names(names)) == names:
-        return tuple(tools)
-    return tuple(
-        dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire_names, strict=True)
-    )
-
-
-def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Function]:
-    """Yield the functions. In the place of each ToolSource, yield the tools of the source."""
-    for one in functions:
-        is_source = attempt_call(isinstance, one, ToolSource) is True
-        yield from one.list_tools().values() if is_source else (one,)  # type: ignore[union-attr, misc]
-
-
-def _qualify(tools: list[Tool]) -> list[Tool]:
-    """Return the tools. If several tools have the same name, put the qualifier of each such tool before the tool's name."""
-    counts = Counter(made.name for made in tools)
-    return [
-        dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
-        if made.qualifier and counts[made.name] > 1
-        else made
-        for made in tools
-    ]
+    return renamed
 
 
 def _make_tool(function: Function) -> Tool:
@@ -364,10 +353,11 @@ def _make_tool(function: Function) -> Tool:
         problem = 'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)'
         raise ToolDefinitionError([problem])
     description, texts = read_documentation(function)
-    described, context_parameter = read_signature(function, texts)
-    module = getattr(find_plain_function(function), "__module__", None) or "__main__"
-    parameters = _put_wire_keys(described)
-    adapter, schema = build_schema(name, module, parameters)
+    parameters, context_parameter = read_signature(function, texts)
+    keys = [parameter.key for parameter in parameters]
+    if not all(map(WIRE_NAME.fullmatch, keys)):
+        parameters = [*map(_rename, parameters, _make_wire_names(keys))]
+    adapter, schema = build_schema(name, parameters)
     return Tool(
         name=name,
         wire_name=name,
@@ -407,17 +397,14 @@ def _make_wire_names(names: Sequence[str]) -> list[str]:
     return wire
 
 
-def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Return the parameters with names that providers accept in a schema. For example, Anthropic refuses the name `größe`.
+def _rename(parameter: Parameter, key: str) -> Parameter:
+    """Return the parameter with another name in the schema. Without a description, the old name becomes its description.
 
-    If a parameter gets another name and has no description, the old name becomes its description.
+    For example, Anthropic refuses the name `größe`.
     """
-    made = list(parameters)
-    for index, key in enumerate(_make_wire_names([parameter.key for parameter in parameters])):
-        if key != (own := made[index].key):
-            text = made[index].description or own
-            made[index] = dataclasses.replace(made[index], key=key, own_key=own, description=text)
-    return made
+    if key == (own := parameter.key):
+        return parameter
+    return dataclasses.replace(parameter, key=key, own_key=own, description=parameter.description or own)
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
