@@ -30,7 +30,7 @@ from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.rows.page import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
-from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.notebook.transcript import steps as exporting
 from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, make_bundle
 from toolloop_jupyter.teaching.parts import call, reasoning
 from toolloop_jupyter.teaching.recording import Recorder

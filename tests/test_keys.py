@@ -19,7 +19,7 @@ from toolloop_jupyter.notebook.live.places import OutputColumn
 from toolloop_jupyter.notebook.live.writing import TerminalWriter
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
-from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.notebook.transcript import steps as exporting
 from toolloop_jupyter.notebook.transcript.steps import Page, TextStep
 from toolloop_jupyter.teaching.recording import Recorder
 

@@ -17,8 +17,7 @@ from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.notebook.live.view import CellRun
 from toolloop_jupyter.notebook.transcript import steps
 from toolloop_jupyter.notebook.transcript.blocks import head
-from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
 from toolloop_jupyter.notebook.transcript.values import attachment_block
 from toolloop_jupyter.teaching import tape
 from toolloop_jupyter.teaching.parts import deltas

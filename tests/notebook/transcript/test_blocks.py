@@ -40,8 +40,7 @@ from toolloop_jupyter.notebook.transcript.blocks import (
 )
 from toolloop_jupyter.notebook.transcript.calls import approval_record, progress_block
 from toolloop_jupyter.notebook.transcript.diagram import timeline
-from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import OF_RUN
+from toolloop_jupyter.notebook.transcript.steps import OF_RUN, to_markdown
 from toolloop_jupyter.notebook.transcript.values import answer_block, show_value
 
 PNG = base64.b64decode(

@@ -16,8 +16,7 @@ from toolloop_jupyter.core.events.events import Span
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.transcript import diagram
 from toolloop_jupyter.notebook.transcript.diagram import timeline
-from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolloop_jupyter import Harness, agent
-from toolloop_jupyter.notebook.transcript.export import as_json
+from toolloop_jupyter.notebook.transcript.steps import as_json
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 

@@ -11,7 +11,7 @@ from support.hostile import run
 from support.payloads import PAYLOADS
 from toolloop_jupyter.core.events.events import Text, Usage
 from toolloop_jupyter.core.events.result import Result
-from toolloop_jupyter.notebook.transcript.export import to_markdown
+from toolloop_jupyter.notebook.transcript.steps import to_markdown
 
 ACTIVE = [
     "<img src=x>",

@@ -13,8 +13,7 @@ from support.hostile import Reader, blocks, calls, pages, run
 from support.payloads import PAYLOADS
 from toolloop_jupyter.core.text.plain import plain
 from toolloop_jupyter.notebook.html.escape import prose, visible, visible_json, visible_text
-from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
 
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"

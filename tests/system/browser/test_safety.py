@@ -8,7 +8,7 @@ import pytest
 
 from support.hostile import pages, run
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.notebook.transcript import steps as exporting
 
 pytestmark = pytest.mark.browser
 

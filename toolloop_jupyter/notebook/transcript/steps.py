@@ -1,4 +1,4 @@
-"""Turn a run's events into steps, and the steps into blocks.
+"""Turn a run's events into steps, the steps into blocks, and the blocks into the output of a cell or a file.
 
     event --Steps.take--> steps that are new or changed --Page.draw--> Block --make_bundle--> an output of a cell
 
@@ -10,10 +10,16 @@ seconds.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
+import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeAlias
+
+from pydantic_core import to_jsonable_python
 
 from ...core.events import (
     Approval,
@@ -22,6 +28,7 @@ from ...core.events import (
     Done,
     Event,
     FileChange,
+    Mistake,
     Reasoning,
     Result,
     Retry,
@@ -29,7 +36,9 @@ from ...core.events import (
     ToolCall,
     ToolResult,
 )
-from ...core.text import hide
+from ...core.execution import Raised, attempt_call
+from ...core.text import hide, hide_in, write_whole
+from ..html import DARK_PAGE, as_source, escaped_json, prose
 from .blocks import (
     Block,
     file_block,
@@ -74,21 +83,16 @@ class TextStep:
 
 
 @dataclass(frozen=True)
-class MoreFiles:
-    """A step for the changed files that are not shown. `count` is their number."""
-
-    count: int
-
-
-@dataclass(frozen=True)
 class Notice:
     """A message, for example about an event of LiteLLM for which this package has no class."""
 
     text: str
     kind: Literal["info", "warning", "error"] = "info"
+    part: str = ""
+    """The attribute of the Result that has the things that the message is about, such as "files"; "" if there is none."""
 
 
-Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | MoreFiles | Retry | Notice | Done
+Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | Retry | Notice | Done
 """A part of a run that a page shows. Later events change a TextStep or a CallStep. The other steps never change."""
 
 
@@ -116,7 +120,10 @@ class Steps:
             case Reasoning():
                 return self._write(event.delta, is_thought=True)
             case Retry():
-                return self._try_again(event)
+                # Usually the next answer continues the open text.
+                begins_anew = event.discard or event.of_answer or (self._open and self._open.is_thought)
+                ended = self.end_text() if begins_anew else ()
+                return [*ended, *self._take_back(event.discard), *self._add(event)]
         return [*self.end_text(), *self._take_whole(event)]
 
     def end_text(self) -> Sequence[Step]:
@@ -152,31 +159,26 @@ class Steps:
         self._open.pieces.append(delta)
         return [*changed, self._open]
 
-    def _try_again(self, retry: Retry) -> Sequence[Step]:
-        """Add a retry to the steps.
-
-        Usually the next answer continues the open text. A new text begins if the retry discards text, if the model is asked for
-        another answer, or if the open text is reasoning.
-        """
-        changed: Sequence[Step] = ()
-        if retry.discard or retry.of_answer or (self._open is not None and self._open.is_thought):
-            changed = self.end_text()
-        return [*changed, *self._take_back(retry.discard), *self._add(retry)]
+    def _last_texts(self) -> Iterator[TextStep]:
+        """Yield the texts of the answer that follow the last call; the last one first."""
+        for step in reversed(self.all):
+            if isinstance(step, CallStep):
+                return
+            if isinstance(step, TextStep) and not step.is_thought:
+                yield step
 
     def _take_back(self, discard: str) -> list[Step]:
         """Remove `discard` from the end of the texts that were shown last. Returns the steps that have changed."""
         changed: list[Step] = []
-        for step in reversed(self.all):
-            if not discard or isinstance(step, CallStep):
+        for step in self._last_texts():
+            text = step.text
+            if not discard or not (text.endswith(discard) or discard.endswith(text)):
                 break
-            if not isinstance(step, TextStep) or step.is_thought or not (text := step.text):
-                continue
-            kept = text.removesuffix(discard)
-            if kept == text and not discard.endswith(text):
-                break
-            discard, kept = ("", kept) if kept != text else (discard.removesuffix(text), "")
-            step.pieces = [kept]
-            changed.append(step)
+            if text:
+                is_part = discard.endswith(text)
+                step.pieces = ["" if is_part else text.removesuffix(discard)]
+                discard = discard.removesuffix(text) if is_part else ""
+                changed.append(step)
         return changed
 
     def _take_whole(self, event: Event | Compaction | Notice) -> Sequence[Step]:
@@ -230,34 +232,21 @@ class Steps:
     def _end(self, result: Result) -> Sequence[Step]:
         changed = [*self.end_calls()]
         if result.output is not None:
-            changed.append(self._answer(result))
+            # The text from which the output was read becomes the output. If the output came as a call, there is no text.
+            step = next((one for one in self._last_texts() if one.text.strip()), None)
+            if step is None:
+                self._add(step := TextStep(is_thought=False, is_whole=True))
+            step.pieces, step.output = [result.text], result.output
+            changed.append(step)
         if not self._file_count:  # LiteLLM's harnesses may report files only in the Result
             changed += [step for change in result.files for step in self._take_whole(change)]
         if self._file_count > MOST_FILES:
-            changed += self._add(MoreFiles(self._file_count - MOST_FILES))
+            more = f"… {self._file_count - MOST_FILES:,} more changed files"
+            changed += self._add(Notice(more, part="files"))
         if result.error:
-            kind: Literal["error", "warning"] = (
-                "error" if result.stop_reason == "runtime_error" else "warning"
-            )
-            changed += self._add(Notice(result.error, kind))
+            is_failure = result.stop_reason == "runtime_error"
+            changed += self._add(Notice(result.error, "error" if is_failure else "warning"))
         return changed
-
-    def _answer(self, result: Result) -> TextStep:
-        """Turn the last text into the output that was read from this text.
-
-        If the output came as a tool call, add a step for the output.
-        """
-        step = TextStep(is_thought=False, is_whole=True)
-        for earlier in reversed(self.all):
-            if isinstance(earlier, CallStep):
-                break
-            if isinstance(earlier, TextStep) and not earlier.is_thought and earlier.text.strip():
-                step = earlier
-                break
-        if step not in self.all:
-            self._add(step)
-        step.pieces, step.output = [result.text], result.output
-        return step
 
 
 # --- from steps to blocks -------------------------------------------------------------------------------------
@@ -277,7 +266,8 @@ class Page:
         `hint` is None, no variable can hold the Result, and no expression is shown.
         """
         self._name, self._hint = name, hint
-        self._sizes: dict[CallStep, int] = {}
+        self._sizes: dict[int, int] = {}
+        """The length of the HTML of each drawn step, by the step's `id`."""
         self._used = 0
 
     def draw(self, step: Step) -> Block | None:
@@ -289,22 +279,18 @@ class Page:
                 return _draw_text(step)
             case Attachment():
                 block = attachment_block(step)
-                return block if self._take_room(block) else notice(f"{step.name}: {TOO_LARGE}")
+                return block if self._has_room(step, block) else notice(f"{step.name}: {TOO_LARGE}")
             case FileChange():
                 block = file_block(step)
-                return block if self._take_room(block) else self._draw_without_diff(step)
-            case MoreFiles():
-                return notice(f"… {step.count:,} more changed files{self._of('files')}")
+                note = self._name_part(f"its diff is {TOO_LARGE}", "files")
+                without_diff = dataclasses.replace(step, diff="")
+                return block if self._has_room(step, block) else file_block(without_diff, note)
             case Retry():
                 return retry_block(step)
             case Notice():
-                return notice(step.text, step.kind)
+                return notice(self._name_part(step.text, step.part), step.kind)
             case Done():
                 return foot(step.result, self._name, picture=picture(step.result))
-
-    def _of(self, part: str) -> str:
-        """Return a colon and the expression for a part of the Result; "" if no variable can hold the Result."""
-        return "" if self._hint is None else f": {self._name or 'result'}.{part}{self._hint}"
 
     def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
         """Return the block of a call.
@@ -314,31 +300,30 @@ class Page:
         """
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
-        whole = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
-        arguments = "" if step.question else self._of(f"calls[{step.index}].input").removeprefix(": ")
+        whole = self._name_part("", f"tool_results[{step.index}].value")
+        arguments = "" if step.question else self._name_part("", f"calls[{step.index}].input")
         block = call_block(step, outputs, value_name=whole, input_name=arguments)
-        if self._take_room(block, step) or not step.is_over:
+        if self._has_room(step, block) or not step.is_over:
             return block
-        note = f"{TOO_LARGE}: {whole}".removesuffix(": ")
+        note = ": ".join(filter(None, (TOO_LARGE, whole)))
         return call_block(dataclasses.replace(step, is_brief=True), note=note)
 
-    def _draw_without_diff(self, change: FileChange) -> Block:
-        note = f"its diff is {TOO_LARGE}{self._of('files')}"
-        return file_block(dataclasses.replace(change, diff=""), note)
+    def _name_part(self, text: str, part: str) -> str:
+        """Return `text`, followed by the expression for a part of the Result."""
+        is_named = part and self._hint is not None
+        expression = f"{self._name or 'result'}.{part}{self._hint}" if is_named else ""
+        return ": ".join(filter(None, (text, expression)))
 
-    def _take_room(self, block: Block, call: CallStep | None = None) -> bool:
-        """Add the length of a block to the length of the run's blocks.
+    def _has_room(self, step: Step, block: Block) -> bool:
+        """Return False if the run's blocks would exceed `OF_RUN`. Else add the length of `block` to theirs.
 
-        If the sum would exceed `OF_RUN`, return False and add nothing. If `call` is given, the block replaces the earlier
-        block of this call. Then only the length of the new block counts.
+        A new block of a step replaces its earlier block. Then only the length of the new block counts.
         """
         size = len(block.html)
-        used = self._used + size - (self._sizes.get(call, 0) if call else 0)
+        used = self._used + size - self._sizes.get(id(step), 0)
         if used > OF_RUN:
             return False
-        self._used = used
-        if call:
-            self._sizes[call] = size
+        self._used, self._sizes[id(step)] = used, size
         return True
 
 
@@ -375,24 +360,112 @@ def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
     return {"text/html": html, "text/plain": hide(one.text)}
 
 
-# --- a whole run again ----------------------------------------------------------------------------------------
+# --- a whole run: shown again, or written to a file -----------------------------------------------------------
 
 
 def render(result: Result, name: str | None = None) -> list[Block]:
     """Return the blocks of a finished run. `name` is the notebook's variable that holds `result`."""
-    return [without_style(make_head(result, result.prompt)), *draw_steps(result, name)]
+    return [without_style(_make_head(result, result.prompt)), *_draw_steps(result, name)]
 
 
-def make_head(result: Result, prompt: str = "") -> Block:
+def _make_head(result: Result, prompt: str = "") -> Block:
     """Return the line above a finished run. All facts in the line come from the Result."""
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
     return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)
 
 
-def draw_steps(result: Result, name: str | None = None) -> list[Block]:
+def _draw_steps(result: Result, name: str | None) -> list[Block]:
     """Return the blocks of a run, except the line above the run."""
     steps, page = Steps(), Page(name)
     for event in (*result.events, Done(result)):
         steps.take(event)
     return [block for step in steps.all if (block := page.draw(step)) is not None]
+
+
+# The page has no scripts, so formulas are not typeset. The page has no Jupyter theme, so the reader's system selects light or
+# dark colours.
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>toolloop run</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<style>:root{{color-scheme:light dark}}body{{background:Canvas;color:CanvasText;font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}</style>
+</head><body>
+<main>{body}</main>
+{dark}
+</body></html>
+"""
+
+
+def write(result: Result, path: str) -> Path:
+    """Write a run to the file `path`. The ending selects the format: .md or .html for people, .json for programs.
+
+    Raises Mistake for another ending, and OSError if the file cannot be written.
+    """
+    target = Path(path)
+    match target.suffix.lower():
+        case ".md":
+            text = to_markdown(result)
+        case ".html":
+            text = _PAGE.format(body=as_source(make_bundle(render(result))["text/html"]), dark=DARK_PAGE)
+        case ".json":
+            text = as_json(result)
+        case _:
+            raise Mistake(f"{path!r} must end in .md, .html or .json")
+    write_whole(target, text)
+    return target
+
+
+def to_markdown(result: Result, name: str | None = None) -> str:
+    """Return the run as Markdown.
+
+    Each part is plain text in a fenced code block, so the Markdown is harmless in every viewer.
+    """
+    parts = [_write_fence(_make_head(result).text)]
+    if result.prompt:
+        parts.append(
+            "\n".join(f"> {line}" for line in _write_fence(prose(result.prompt).strip()).split("\n"))
+        )
+    parts += [_write_fence(block.text) for block in _draw_steps(result, name)]
+    return hide("\n\n".join(parts)) + "\n"
+
+
+def _write_fence(text: str) -> str:
+    """Return `text` as a fenced code block. The fence is longer than every series of backticks in the text."""
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def as_json(result: Result) -> str:
+    """Return the run as JSON text: its events, files and totals.
+
+    Pydantic models and dataclasses become JSON objects. Other Python objects become their `repr`. Hidden characters are
+    written as JSON escapes.
+    """
+    apart = ("output", "events", "files", "presenter")
+    facts = {
+        **{
+            one.name: getattr(result, one.name) for one in dataclasses.fields(result) if one.name not in apart
+        },
+        "output": _make_data(result.output),
+        "events": [_list_facts(event) for event in result.events],
+        "files": [_list_facts(change) for change in result.files],
+    }
+    data = json.loads(
+        json.dumps(facts, default=_make_data)
+    )  # so that `hide_in` finds an API key in a live object
+    return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
+
+
+def _make_data(value: object) -> object:
+    """Return `value` as JSON data. An object that pydantic cannot convert (or a text in it) becomes its `repr`."""
+    data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), value)
+    return repr(value) if isinstance(data, Raised) else data
+
+
+def _list_facts(event: Event | FileChange) -> dict[str, object]:
+    """Return the fields of an event that its `repr` shows, and its decision."""
+    shown = [one.name for one in dataclasses.fields(event) if one.repr and not one.name.startswith("_")]
+    facts = {name: getattr(event, name) for name in shown}
+    if (decision := getattr(event, "decision", None)) is not None:
+        facts["decision"] = decision
+    return {"event": type(event).__name__, **facts}
