@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolloop_jupyter.core.models import providers as provider
+from toolloop_jupyter.core.models import ensure, load_litellm
 from toolloop_jupyter.core.models.assembly import Assembly
-from toolloop_jupyter.core.models.client import load_litellm
 
 PASSED = {
     "allowed_openai_params": ["context_management", "reasoning_effort", "thinking", "user", "verbosity"]
@@ -21,7 +20,7 @@ PASSED = {
 async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
     """One streamed model call; returns the assembled message, with "finish_reason" and "usage" in it."""
     name = getattr(model, "model", model)
-    provider.ensure(name)
+    ensure(name)
     sent = [
         message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages
     ]

@@ -16,7 +16,7 @@ from support.servers import answer
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.core.events import Host, Observer
 from toolloop_jupyter.core.execution import time_limit
-from toolloop_jupyter.core.models import client, providers
+from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.teaching import ScriptedModel, call, error
 
@@ -64,8 +64,7 @@ def ended(monkeypatch):
     client._make_ready()
     event = threading.Event()
     monkeypatch.setattr(client, "_make_ready", event.wait)
-    for module in (client, providers):
-        monkeypatch.setattr(module, "is_ready", event.is_set)
+    monkeypatch.setattr(client, "is_ready", event.is_set)
     yield event
     event.set()
 

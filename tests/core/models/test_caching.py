@@ -10,7 +10,7 @@ from support.protocols import anthropic, gemini, use, words
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, Result, ToolLoopOptions, Usage, aagent, aagent_session
 from toolloop_jupyter.core.models import find_cache_marks, load_litellm
-from toolloop_jupyter.core.models.capabilities import read_cached
+from toolloop_jupyter.core.models.call import read_cached
 from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, end, text
 
 LOOP = Harness.TOOL_LOOP

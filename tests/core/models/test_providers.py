@@ -11,7 +11,7 @@ import pytest
 
 from support.asking import PASSED
 from toolloop_jupyter.core.models import providers as provider
-from toolloop_jupyter.core.models.client import load_litellm
+from toolloop_jupyter.core.models.client import ensure, load_litellm
 from toolloop_jupyter.core.models.providers import Delta, ProviderError, ProviderRequest
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -32,7 +32,7 @@ def answering(*deltas: Delta, seen: list[ProviderRequest] | None = None) -> prov
 
 async def chunks(model: str, **options: Any) -> list[Any]:
     litellm = load_litellm()
-    provider.ensure(model)
+    ensure(model)
     options = {"stream_options": {"include_usage": True}, **PASSED, **options}
     stream = await litellm.acompletion(
         model=model, messages=[{"role": "user", "content": "Hi"}], stream=True, **options
@@ -151,7 +151,7 @@ async def test_without_streaming_the_whole_message_comes() -> None:
             {"finish_reason": "tool_calls", "usage": USAGE},
         ),
     )
-    provider.ensure("probe/x")
+    ensure("probe/x")
     response = await load_litellm().acompletion(model="probe/x", messages=[{"role": "user", "content": "Hi"}])
     message = response.choices[0].message
     assert (message.content, message.reasoning_content) == ("Hi you", "hm")
@@ -186,7 +186,7 @@ async def test_a_refused_request_raises_from_acompletion(
         raise ProviderError("not today", status, {"retry-after": "3"})
 
     provider.provide("probe", respond)
-    provider.ensure("probe/x")
+    ensure("probe/x")
     litellm = load_litellm()
     with pytest.raises(getattr(litellm, name), match="not today") as caught:
         await litellm.acompletion(
@@ -200,7 +200,7 @@ async def test_a_refused_request_raises_from_acompletion(
 async def test_an_error_in_the_middle_breaks_the_stream() -> None:
     """What was streamed arrives; then comes LiteLLM's error for a broken stream, around that of the status."""
     provider.provide("probe", answering({"content": "par"}, {"raise": ProviderError("gone", 503)}))
-    provider.ensure("probe/x")
+    ensure("probe/x")
     litellm = load_litellm()
     stream = await litellm.acompletion(
         model="probe/x", messages=[{"role": "user", "content": "Hi"}], stream=True
@@ -217,7 +217,7 @@ async def test_an_error_in_the_middle_breaks_the_stream() -> None:
 async def test_its_models_cost_nothing_rather_than_something_unknown() -> None:
     """LiteLLM's own price list says 0.0, and knows that the models take tools and schemas."""
     provider.provide("probe", answering({"content": "x"}))
-    provider.ensure("probe/x")
+    ensure("probe/x")
     litellm = load_litellm()
     assert litellm.completion_cost(model="probe/x", prompt="a", completion="b") == 0.0
     assert litellm.supports_function_calling("probe/x")
@@ -229,7 +229,7 @@ async def test_registering_again_changes_nothing_and_survives_a_reset_of_the_map
     litellm = load_litellm()
     provider.provide("probe", answering({"content": "x"}))
     for _ in range(3):
-        provider.ensure("probe/x")
+        ensure("probe/x")
     assert [item["provider"] for item in litellm.custom_provider_map].count("probe") == 1
     litellm.custom_provider_map = [
         item for item in litellm.custom_provider_map if item["provider"] != "probe"

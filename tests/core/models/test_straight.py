@@ -134,7 +134,7 @@ TAKEN = ("ids that are numbers", "arguments that are a number")
 async def through_the_door(keywords: dict[str, Any]) -> Any:
     """What `providers.ask` stands for, through LiteLLM."""
     model = keywords["model"]
-    providers.ensure(model)
+    client.ensure(model)
     return await client.load_litellm().acompletion(**{**PASSED, **keywords})
 
 

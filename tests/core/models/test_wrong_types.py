@@ -9,7 +9,7 @@ import pytest
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.models.assembly import Assembly
-from toolloop_jupyter.core.models.capabilities import find_price
+from toolloop_jupyter.core.models.client import find_price
 from toolloop_jupyter.teaching.parts import deltas
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 

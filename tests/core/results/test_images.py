@@ -13,7 +13,7 @@ import pytest
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session, tool
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.conversation.history import validate
-from toolloop_jupyter.core.models import capabilities
+from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.results import images
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.recording import Recorder, Replay
@@ -144,7 +144,7 @@ def test_formats_that_not_all_providers_take_become_png():
 )
 def test_which_models_get_them(model, wish, way):
     """LiteLLM's `supports_vision` decides, unless the person does; each provider gets them where it reads them."""
-    assert capabilities.choose_picture_place(model, wish) == way
+    assert client.choose_picture_place(model, wish) == way
 
 
 def shots():

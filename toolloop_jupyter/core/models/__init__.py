@@ -5,21 +5,21 @@ The modules know the capabilities of models, build messages from deltas, repeat 
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall
-from .capabilities import (
-    choose_picture_place,
-    find_cache_marks,
-    find_untaken,
-    takes_response_format,
-    takes_tool_choice_none,
-)
 from .client import (
     await_litellm,
+    choose_picture_place,
+    ensure,
     explain_missing_bytecode,
+    find_cache_marks,
+    find_untaken,
     is_ready,
     leave_out_price_list,
     litellm_loaded,
     load_litellm,
+    must_load,
     start_loading,
+    takes_response_format,
+    takes_tool_choice_none,
 )
 from .failures import log_unexpected, redact
 from .options import (
@@ -39,10 +39,8 @@ from .providers import (
     PlainRefusal,
     ProviderError,
     ProviderRequest,
-    ensure,
     find_responder,
     is_ours,
-    must_load,
     provide,
     was_one_asked,
 )

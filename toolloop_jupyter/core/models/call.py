@@ -15,6 +15,8 @@ LiteLLM and the provider's client use their own defaults: most of them retry a r
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
 from collections.abc import AsyncIterable, Callable, Collection
 from operator import methodcaller
@@ -33,14 +35,16 @@ from ..events import (
     Text,
     Usage,
     make_plain,
+    read_content,
     read_count,
     read_fields,
+    read_list,
 )
 from ..execution import RunEnded, attempt, get_message
 from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
-from .capabilities import find_price, is_free, read_cached
+from .client import find_price, is_free
 from .failures import (
     CLEAN_END,
     StreamCut,
@@ -52,6 +56,7 @@ from .failures import (
     read_status,
 )
 from .options import explain_switch
+from .parts import is_attached
 
 OnDelta: TypeAlias = Callable[[float, Fields], None]
 """A function that is called with each delta of the answer: (the monotonic time in seconds, the delta as plain data)."""
@@ -144,7 +149,7 @@ class ModelCall:
 
     @property
     def is_free(self) -> bool:
-        """True if the call costs nothing, even if it fails (see `capabilities.is_free`)."""
+        """True if the call costs nothing, even if it fails (see `client.is_free`)."""
         return is_free(self.request.model)
 
     @property
@@ -160,6 +165,8 @@ class ModelCall:
             # The user may have changed LiteLLM's settings after the run's options were checked.
             if wrong := explain_switch(self.request.model, self.request.address):
                 raise ModelCallFailed(wrong)
+        elif "litellm" in sys.modules:  # code that calls LiteLLM itself finds the same models
+            client.ensure(self.request.model, may_import=False)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries = time.monotonic(), 0
         while True:
@@ -248,10 +255,10 @@ class ModelCall:
             response = await client.load_litellm().acompletion(**keywords)
         self._has_begun = True
         if not issubclass(type(response), AsyncIterable):
-            self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
+            self._cost = _read_cost(getattr(response, "_hidden_params", None))
             await self._take(response, whole=True)
             return
-        stream = None if self._is_ours else client.StreamFacts(response)
+        stream = None if self._is_ours else _StreamFacts(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
@@ -263,7 +270,7 @@ class ModelCall:
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 
-    def _end(self, stream: client.StreamFacts) -> bool:
+    def _end(self, stream: _StreamFacts) -> bool:
         """Read what LiteLLM hides about an ended stream: the refusal, an early end, and the cost.
 
         Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.
@@ -319,3 +326,145 @@ class ModelCall:
             attachments=assembly.attachments.all(),
             seconds=seconds,
         )
+
+
+# --- facts that LiteLLM's stream wrapper hides ------------------------------------------------------------------
+
+_BREATH = 0.004
+"""The most seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
+
+
+class _StreamFacts:
+    """Facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
+
+    This object stands between the wrapper and the provider's stream. It also changes deltas that LiteLLM would drop. It uses
+    undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are missing, the facts are
+    those of an ordinary stream. Once LiteLLM's own deltas have a field `refusal`, `refusal` can be removed.
+    """
+
+    def __init__(self, response: Any) -> None:
+        self._stream: Any = getattr(response, "completion_stream", None)
+        self._iterator: Any = self._stream
+        self._since = time.monotonic()
+        self._response, self._hidden = response, getattr(response, "_hidden_params", None)
+        self.refusal = ""
+        """The text of OpenAI's `refusal` field."""
+        headers = read_fields(getattr(getattr(self._stream, "response", None), "headers", None))
+        self.is_json = "application/json" in str(headers.get("content-type"))
+        """True if the server has sent one JSON document in place of a stream. LiteLLM does not read this document."""
+        if hasattr(self._stream, "__anext__"):
+            response.completion_stream = self
+
+    @property
+    def ended_early(self) -> bool:
+        """True if the stream ended without a finish reason. LiteLLM hides this: for most providers, it reports "stop"."""
+        told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
+        return hasattr(self._response, told[0]) and not any(
+            getattr(self._response, name, None) for name in told
+        )
+
+    @property
+    def cost(self) -> float | None:
+        """The cost in US dollars according to the headers of the response; None if the headers have no cost."""
+        return _read_cost(self._hidden)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> _StreamFacts:
+        # LiteLLM calls `__aiter__` before each chunk, and some streams need this call.
+        self._iterator = self._stream.__aiter__()
+        return self
+
+    async def __anext__(self) -> object:
+        # LiteLLM may read many chunks in a row, and pass on none of them.
+        if time.monotonic() - self._since > _BREATH:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()
+        chunk = await self._iterator.__anext__()
+        if choices := read_fields(chunk).get("choices"):
+            delta = read_fields(choices[0]).get("delta")
+            if refusal := read_fields(delta).get("refusal"):
+                self.refusal += str(refusal)
+            _make_readable(delta)
+        return chunk
+
+
+def _make_readable(delta: object) -> None:
+    """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
+
+    The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
+    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field of them.
+    """
+    fields, extra = getattr(delta, "__dict__", {}), getattr(delta, "__pydantic_extra__", None)
+    content = fields.get("content")
+    parts = read_list(content)
+    if extra is not None:
+        attached = list(filter(is_attached, parts))
+        for name in ("annotations", "files"):
+            attached += read_list(extra.get(name))
+        if attached:
+            extra["images"] = [*(extra.get("images") or ()), *map(make_plain, attached)]
+        if thinking := "".join(read_content(read_fields(part).get("thinking")) for part in parts):
+            extra.setdefault("reasoning_content", thinking)
+    if isinstance(content, list):
+        fields["content"] = read_content(content)
+    functions = [fields.get("function_call")]
+    for call in read_list(fields.get("tool_calls")):
+        own = getattr(call, "__dict__", {})
+        functions.append(own.get("function"))
+        if own.get("id") is not None:
+            own["id"] = str(own["id"])
+    for function in functions:
+        own = getattr(function, "__dict__", {})
+        arguments = own.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            own["arguments"] = json.dumps(make_plain(arguments))
+
+
+def _read_cost(hidden: object) -> float | None:
+    """Return the cost of a response in US dollars; None if it is unknown. `hidden` is the response's `_hidden_params`.
+
+    The cost is the number in the gateway's header `x-litellm-response-cost`. Without such a number, the cost is the one that
+    LiteLLM itself has calculated.
+    """
+    if not hidden:
+        return None
+    fields = read_fields(hidden)
+    headers = read_fields(fields.get("additional_headers"))
+    for value in (headers.get("llm_provider-x-litellm-response-cost"), fields.get("response_cost")):
+        if not value:
+            continue
+        try:
+            cost = float(value)
+        except (TypeError, ValueError):
+            continue
+        if cost >= 0 and cost != float("inf"):
+            return cost
+    return None
+
+
+def read_cached(usage: Fields) -> tuple[int | None, int | None]:
+    """Return (the input tokens read from the provider's cache, the input tokens written to it). None means unknown.
+
+    `usage` has the fields of Anthropic, OpenAI, DeepSeek, or Gemini (in LiteLLM 1.110's form).
+    """
+    details = read_fields(usage.get("prompt_tokens_details"))
+    counts: list[int | None] = []
+    for values in (
+        (
+            usage.get("cache_read_input_tokens"),
+            details.get("cached_tokens"),
+            usage.get("prompt_cache_hit_tokens"),
+        ),
+        (
+            usage.get("cache_creation_input_tokens"),
+            details.get("cache_creation_tokens"),
+            details.get("cache_write_tokens"),
+        ),
+    ):
+        counts.append(None)
+        for value in values:
+            if counts[-1] is None and isinstance(value, int) and not isinstance(value, bool):
+                counts[-1] = max(0, value)
+    return counts[0], counts[1]

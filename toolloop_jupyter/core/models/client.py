@@ -1,31 +1,46 @@
-"""The only module that imports LiteLLM. It also reads facts about an answer that LiteLLM's stream wrapper hides.
+"""LiteLLM: its import, models of this process in it, and what it knows about a model (abilities, price).
 
-The import takes seconds and 200 MB of memory. So LiteLLM is imported only when it is needed, in a thread. A model that is
-Python code does not need it.
+Only this module imports LiteLLM. The import takes seconds and 200 MB of memory. So LiteLLM is imported only when it is needed,
+in a thread. A model that is Python code does not need it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import gc
 import importlib
 import importlib.util
-import json
 import logging
+import math
 import os
+import re
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..events import make_plain, read_content, read_fields, read_list
-from ..execution import attempt_call, uncounted
-from .parts import is_attached
+from ..events import Fields, read_fields, read_list
+from ..execution import Raised, attempt_call, uncounted
+from .options import PROXY
+from .providers import (
+    REPLAY,
+    AnswerBroken,
+    Answers,
+    Chunk,
+    ProviderError,
+    answer,
+    close_stream,
+    is_ours,
+)
+
+if TYPE_CHECKING:
+    from ..events import ImageMode
+    from ..results import PicturePlace
 
 _importing = threading.Lock()
 _WITH_THE_FIRST_CALL = (
@@ -36,10 +51,8 @@ _WITH_THE_FIRST_CALL = (
     "litellm._service_logger",
     "anyio._backends._asyncio",
 )
-"""Modules that LiteLLM (1.110.2) imports only in its first model call, on the caller's event loop.
-
-In the same call, LiteLLM builds a large pydantic model. The imports and this model take about 1 s, most of it for a
-tokenizer."""
+"""Modules that LiteLLM (1.110.2) imports only in its first model call, on the caller's event loop. In the same call, it builds
+a large pydantic model. The imports and this model take about 1 s, most of it for a tokenizer."""
 
 
 def load_litellm() -> ModuleType:
@@ -67,11 +80,7 @@ def _import_litellm() -> ModuleType:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Stop the garbage collector during an import.
-
-    The collector would examine the same new objects again and again, and find no garbage. This would take a third of the
-    time of the import.
-    """
+    """Stop the garbage collector during an import: it takes a third of the import's time, and finds nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -84,8 +93,6 @@ def _without_collecting() -> Iterator[None]:
 @functools.cache
 def _silence_litellm(litellm: Any) -> None:
     """Keep LiteLLM's messages out of the cells, and prevent its downloads. Only the first call does this.
-
-    It makes no difference whether this package or the user's code has imported litellm.
 
     The reasons, seen on LiteLLM 1.110.2:
 
@@ -106,25 +113,19 @@ def _silence_litellm(litellm: Any) -> None:
         litellm.disable_hf_tokenizer_download = True
 
 
-class _WithoutPriceList(logging.Filter):
-    """Drops log messages about LiteLLM's price list. If the user has set the logger to INFO or DEBUG, drops nothing."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
-        return asked or "model cost map" not in str(record.msg)
-
-
-_WITHOUT_PRICE_LIST = _WithoutPriceList()
-
-
 def leave_out_price_list() -> None:
     """Keep LiteLLM's log messages about its price list out of the cells. May be called before LiteLLM is imported.
 
     If the user imports LiteLLM, a thread of LiteLLM tries for ten seconds to load a newer price list. If the thread fails,
-    it logs four warnings (1.110.2). The warnings appear in the cell that runs at that time. Nobody needs these warnings,
-    since the price list inside LiteLLM is good enough.
+    it logs four warnings (1.110.2). The warnings would appear in the cell that runs at that time.
     """
-    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # adding the same filter twice has no effect
+    logging.getLogger("LiteLLM").addFilter(_is_wanted)  # adding the same filter twice has no effect
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return False for a message about the price list, except if the user has set the logger to INFO or DEBUG."""
+    asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
+    return asked or "model cost map" not in str(record.msg)
 
 
 def litellm_loaded() -> bool:
@@ -140,10 +141,6 @@ def is_loading() -> bool:
     return _importing.locked()
 
 
-def _build_parameters() -> None:
-    importlib.import_module("litellm.types.router").GenericLiteLLMParams.model_rebuild()
-
-
 @functools.cache
 def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
@@ -152,7 +149,8 @@ def _make_ready() -> None:
         # Another version of LiteLLM may lack these modules, or raise any error here. A model call does not need this work.
         for name in _WITH_THE_FIRST_CALL:
             attempt_call(importlib.import_module, name)
-        attempt_call(_build_parameters)
+        router: Any = sys.modules.get("litellm.types.router")
+        attempt_call(lambda: router.GenericLiteLLMParams.model_rebuild())  # noqa: PLW0108 - the name may be missing, too
 
 
 def is_ready() -> bool:
@@ -160,15 +158,19 @@ def is_ready() -> bool:
     return _make_ready.cache_info().currsize > 0
 
 
+def must_load(model: str) -> bool:
+    """Return True if a call of `model` has to wait for the import of LiteLLM."""
+    return not is_ours(model) and not is_ready()
+
+
 async def await_litellm() -> None:
     """Wait until LiteLLM is imported, so that a request can be sent. The wait does not count for the `timeout` of a run.
 
     The import runs in a thread, so the event loop can still react to a Stop button.
     """
-    if is_ready():
-        return
-    with uncounted():
-        await asyncio.shield(asyncio.to_thread(_make_ready))
+    if not is_ready():
+        with uncounted():
+            await asyncio.shield(asyncio.to_thread(_make_ready))
 
 
 def start_loading() -> None:
@@ -189,130 +191,280 @@ def explain_missing_bytecode() -> tuple[Path, str] | None:
         return None
     source = Path(str(spec.origin))
     bytecode = Path(importlib.util.cache_from_source(str(source)))
+    folder = next(folder for folder in bytecode.parents if folder.exists())
     if bytecode.exists():
         return None
     if sys.dont_write_bytecode:
         return source.parent, "Python is set to write none (PYTHONDONTWRITEBYTECODE)"
-    folder = next(folder for folder in bytecode.parents if folder.exists())
-    return (
-        None
-        if os.access(folder, os.W_OK)
-        else (
-            source.parent,
-            f"you may not write into {folder}, so its owner has to type this",
-        )
-    )
-
-
-_BREATH = 0.004
-"""The most seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
-
-
-class StreamFacts:
-    """Facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
-
-    This object stands between the wrapper and the provider's stream. It also changes deltas that LiteLLM would drop. It uses
-    undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are missing, the facts are
-    those of an ordinary stream. Once LiteLLM's own deltas have a field `refusal`, `refusal` can be removed.
-    """
-
-    def __init__(self, response: Any) -> None:
-        self._stream: Any = getattr(response, "completion_stream", None)
-        self._iterator: Any = self._stream
-        self._since = time.monotonic()
-        self._response, self._hidden = response, getattr(response, "_hidden_params", None)
-        self.refusal = ""
-        """The text of OpenAI's `refusal` field."""
-        headers = read_fields(getattr(getattr(self._stream, "response", None), "headers", None))
-        self.is_json = "application/json" in str(headers.get("content-type"))
-        """True if the server has sent one JSON document in place of a stream. LiteLLM does not read this document."""
-        if hasattr(self._stream, "__anext__"):
-            response.completion_stream = self
-
-    @property
-    def ended_early(self) -> bool:
-        """True if the stream ended without a finish reason. LiteLLM hides this: for most providers, it reports "stop"."""
-        told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
-        return hasattr(self._response, told[0]) and not any(
-            getattr(self._response, name, None) for name in told
-        )
-
-    @property
-    def cost(self) -> float | None:
-        """The cost in US dollars according to the headers of the response; None if the headers have no cost."""
-        return cost_in_headers(self._hidden)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __aiter__(self) -> StreamFacts:
-        # LiteLLM calls `__aiter__` before each chunk, and some streams need this call.
-        self._iterator = self._stream.__aiter__()
-        return self
-
-    async def __anext__(self) -> object:
-        # LiteLLM may read many chunks in a row, and pass on none of them.
-        if time.monotonic() - self._since > _BREATH:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()
-        chunk = await self._iterator.__anext__()
-        if choices := read_fields(chunk).get("choices"):
-            delta = read_fields(choices[0]).get("delta")
-            if refusal := read_fields(delta).get("refusal"):
-                self.refusal += str(refusal)
-            _make_readable(delta)
-        return chunk
-
-
-def _make_readable(delta: object) -> None:
-    """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
-
-    The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
-    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field of them.
-    """
-    fields, extra = getattr(delta, "__dict__", {}), getattr(delta, "__pydantic_extra__", None)
-    content = fields.get("content")
-    parts = read_list(content)
-    if extra is not None:
-        attached = list(filter(is_attached, parts))
-        for name in ("annotations", "files"):
-            attached += read_list(extra.get(name))
-        if attached:
-            extra["images"] = [*(extra.get("images") or ()), *map(make_plain, attached)]
-        if thinking := "".join(read_content(read_fields(part).get("thinking")) for part in parts):
-            extra.setdefault("reasoning_content", thinking)
-    if isinstance(content, list):
-        fields["content"] = read_content(content)
-    functions = [fields.get("function_call")]
-    for call in read_list(fields.get("tool_calls")):
-        own = getattr(call, "__dict__", {})
-        functions.append(own.get("function"))
-        if own.get("id") is not None:
-            own["id"] = str(own["id"])
-    for function in functions:
-        own = getattr(function, "__dict__", {})
-        arguments = own.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            own["arguments"] = json.dumps(make_plain(arguments))
-
-
-def cost_in_headers(hidden: object) -> float | None:
-    """Return the cost of a response in US dollars; None if it is unknown. `hidden` is the response's `_hidden_params`.
-
-    The cost is the number in the gateway's header `x-litellm-response-cost`. Without such a number, the cost is the one that
-    LiteLLM itself has calculated.
-    """
-    if not hidden:
+    if os.access(folder, os.W_OK):
         return None
-    fields = read_fields(hidden)
-    headers = read_fields(fields.get("additional_headers"))
-    for value in (headers.get("llm_provider-x-litellm-response-cost"), fields.get("response_cost")):
-        if not value:
-            continue
-        try:
-            cost = float(value)
-        except (TypeError, ValueError):
-            continue
-        if cost >= 0 and cost != float("inf"):
-            return cost
-    return None
+    return source.parent, f"you may not write into {folder}, so its owner has to type this"
+
+
+# --- models that are Python code, for code that calls LiteLLM itself --------------------------------------------
+
+
+_SUPPORTED = """supports_function_calling supports_parallel_function_calling supports_response_schema
+    supports_tool_choice supports_reasoning supports_vision"""
+_FREE: Mapping[str, object] = {
+    "mode": "chat",
+    "input_cost_per_token": 0.0,
+    "output_cost_per_token": 0.0,
+    # Without the next two prices, LiteLLM logs a warning for each model that is registered.
+    "cache_creation_input_token_cost": 0.0,
+    "cache_read_input_token_cost": 0.0,
+    **dict.fromkeys(_SUPPORTED.split(), True),
+}
+_priced: set[str] = set()
+
+
+def ensure(model: str, *, may_import: bool = True) -> None:
+    """Register `model` in LiteLLM with a price of 0, and register its provider. Do nothing for a model that is not Python code.
+
+    `may_import`: if it is False, do nothing if LiteLLM is not imported yet. A call is fast if both are registered already. The
+    call has to be repeated before each use, since other code may replace `litellm.custom_provider_map`.
+    """
+    if not is_ours(model) or not (may_import or (litellm_loaded() and not is_loading())):
+        return
+    litellm = load_litellm()
+    provider = model.partition("/")[0]
+    if not any(item["provider"] == provider for item in litellm.custom_provider_map):
+        litellm.custom_provider_map.append(
+            {"provider": provider, "custom_handler": _make_handler(litellm, provider)}
+        )
+    if model not in _priced or model not in litellm.model_cost:
+        litellm.register_model({model: {**_FREE, "litellm_provider": provider}})
+        _priced.add(model)
+
+
+def _make_handler(litellm: ModuleType, provider: str) -> object:
+    """Return the object that LiteLLM calls. Its class is defined in this function, since the base class is in LiteLLM."""
+
+    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # LiteLLM is loaded late, so its types are unknown
+        def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
+            options = dict(given["optional_params"])
+            options.pop("stream_options", None)
+            metadata = (given.get("litellm_params") or {}).get("metadata")
+            name, stream = f"{provider}/{model}", bool(options.pop("stream", False))
+            try:
+                chunks = answer(name, given["messages"], options, metadata, stream=stream)
+            except ProviderError as error:
+                raise _make_litellm_error(litellm, error, name) from error
+            return _stream_to_litellm(litellm, name, chunks)
+
+        async def acompletion(self, *, model: str, **given: Any) -> object:
+            chunks = [chunk async for chunk in self.astreaming(model=model, **given)]
+            return litellm.stream_chunk_builder(chunks, messages=given["messages"])
+
+    return Handler()
+
+
+async def _stream_to_litellm(
+    litellm: ModuleType, model: str, chunks: AsyncIterator[Chunk]
+) -> AsyncIterator[object]:
+    """Yield the chunks as objects of LiteLLM's classes.
+
+    LiteLLM accepts several types of chunks, but its stream wrapper leaves only `ModelResponseStream` unchanged. The wrapper
+    (1.110.2) drops a usage that comes with the finish reason or later, and all empty chunks after the finish reason.
+    """
+    types, first = litellm.types.utils, True
+    try:
+        async for chunk in chunks:
+            choice = chunk.pop("choices")[0]
+            # LiteLLM gets a copy of the delta, since it writes an index and a type into the tool calls.
+            delta = copy.deepcopy(choice["delta"])
+            if delta and first:
+                delta, first = {"role": "assistant", **delta}, False
+            made = types.StreamingChoices(
+                index=0, delta=types.Delta(**delta), finish_reason=choice["finish_reason"]
+            )
+            yield types.ModelResponseStream(choices=[made], model=model.partition("/")[2], **chunk)
+    except ProviderError as error:
+        raise _make_litellm_error(litellm, error, model) from error
+    except AnswerBroken as error:
+        raise _make_litellm_error(litellm, error.original_exception, model) from error.original_exception
+    finally:
+        await close_stream(chunks)
+
+
+def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
+    import httpx  # LiteLLM's own HTTP library
+
+    options: dict[str, object] = {
+        "message": str(error),
+        "llm_provider": model.partition("/")[0],
+        "model": model,
+    }
+    request = httpx.Request("POST", "http://localhost/")
+    if error.status is None:
+        options["request"] = request
+    elif error.status == 408:
+        options["headers"] = error.headers
+    else:
+        options["response"] = httpx.Response(error.status, headers=error.headers, request=request)
+    made: Exception = getattr(litellm, error.kind)(**options)
+    return made
+
+
+# --- what LiteLLM's tables say about a model, without access to the network -------------------------------------
+
+_IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
+"""The providers that accept pictures in tool messages."""
+_MARKED = frozenset({"anthropic", "azure_ai", "bedrock", "bedrock_converse", "vertex_ai"})
+"""Providers that cache prompts for Claude only if the request has cache marks. OpenAI and Gemini cache without marks."""
+_OWN_MARKS = ("enable_prompt_caching", "cache_control_injection_points", "cache_control")
+"""Completion options with which users control the prompt cache themselves."""
+_POINTS: tuple[Fields, ...] = (
+    {"location": "message", "role": "system"},
+    {"location": "message", "index": -1},
+)
+"""The messages that LiteLLM (1.110) marks if `enable_prompt_caching` is set: the system message and the last message.
+
+The mark at the system message also covers the tools, which come before it in the request.
+"""
+_SUPPORTS = {
+    "pictures": "supports_vision",
+    "PDF files": "supports_pdf_input",
+    "sound": "supports_audio_input",
+}
+"""For each kind of content in a prompt: the name of LiteLLM's function that says whether a model takes this content."""
+
+
+def _find_place(model: str) -> tuple[str, str] | None:
+    """Return (the name, the provider) that LiteLLM reads from `model`. Return None if LiteLLM finds no provider, or if the model
+    is Python code.
+    """
+    found = None if is_ours(model) else attempt_call(load_litellm().get_llm_provider, model)
+    return None if found is None or isinstance(found, Raised) else (found[0], found[1])
+
+
+def _map_options(place: tuple[str, str], **options: object) -> Fields | None:
+    """Return the completion options in the provider's form, as LiteLLM converts them; None if LiteLLM refuses an option."""
+    convert = functools.partial(
+        load_litellm().get_optional_params, model=place[0], custom_llm_provider=place[1], **options
+    )
+    mapped = attempt_call(convert)
+    return None if isinstance(mapped, Raised) else mapped
+
+
+def _supports(model: str, content: str) -> bool:
+    """Return True if LiteLLM knows that the model takes a kind of content (see `_SUPPORTS`)."""
+    check = getattr(load_litellm(), _SUPPORTS[content])
+    names = {model, model.removeprefix(PROXY)}  # a gateway's model group often has the same name as its model
+    return any(attempt_call(check, name) is True for name in names)
+
+
+def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
+    """Return True if the model really supports `response_format`, and can call the tools at the same time.
+
+    LiteLLM's function `get_optional_params` (1.110) shows this. It raises an error for groq/llama-3.3 and cohere. For older
+    Claude models, it forces a call of a hidden tool, `json_tool_call`, so these models could call no other tool. Two more
+    facts are not in LiteLLM: Gemini before version 3 refuses JSON answers together with tools, and Ollama's `format` makes
+    even the first token JSON, so the model never calls a tool.
+    """
+    place = _find_place(model)
+    if place is None:
+        return True  # if the name is wrong, the error of the model call will say so
+    name, where = place
+    if not tools:
+        return _map_options(place, response_format=response_format) is not None
+    if where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name)):
+        return False
+    mapped = _map_options(place, response_format=response_format, tools=tools)
+    return mapped is not None and "json_tool_call" not in str(mapped.get("tool_choice"))
+
+
+def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
+    """Return True if the model supports `tool_choice="none"`. LiteLLM (1.110) raises for Bedrock and some other providers."""
+    place = _find_place(model)
+    return place is None or _map_options(place, tools=tools, tool_choice="none") is not None
+
+
+def find_cache_marks(
+    model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
+) -> dict[str, object]:
+    """Return the completion options that let a provider cache the beginning of a request; {} if no options are needed.
+
+    Without a gateway, the option is `enable_prompt_caching`: if it is set, LiteLLM (1.110) marks the messages. A gateway
+    ignores this option of its clients. So a request to a gateway gets the marks themselves, if the name of the model group
+    contains "claude", or if the user has set `enable_prompt_caching`. The gateway passes the marks to the provider or
+    removes the marks. If the user has set other cache options or marks, this function returns {}.
+    """
+    own = [name for name in _OWN_MARKS if given.get(name) is not None]
+    if model.startswith(PROXY):
+        asked = own == ["enable_prompt_caching"] and given["enable_prompt_caching"] is True
+        if not (asked or (not own and "claude" in model.lower())) or any(map(_is_marked, list_messages())):
+            return {}
+        return {"cache_control_injection_points": [dict(point) for point in _POINTS]}
+    place = None if own else _find_place(model)
+    if place is None or place[1] not in _MARKED or "claude" not in place[0].lower():
+        return {}
+    knows = attempt_call(load_litellm().utils.supports_prompt_caching, *place)
+    return {"enable_prompt_caching": True} if knows is True else {}
+
+
+def _is_marked(message: Fields) -> bool:
+    parts = read_list(message.get("content"))
+    return any("cache_control" in read_fields(one) for one in (message, *parts))
+
+
+def choose_picture_place(
+    model: str, wish: ImageMode = "auto", answers: Answers | None = None
+) -> PicturePlace | None:
+    """Return the role of the message with which the model gets a tool's pictures: "tool" or "user"; None for no pictures.
+
+    If `wish` is "auto", LiteLLM's `supports_vision` decides whether the model takes pictures. LiteLLM does not know the
+    groups of a gateway and the models of private servers. For these models, `wish` "always" means that the model takes pictures.
+    `answers`: the object that answers if the model is Python code. Its `takes_images` decides in place of LiteLLM.
+    """
+    if wish == "never":
+        return None
+    if is_ours(model):
+        takes = answers.takes_images if answers is not None else False
+        return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
+    if wish == "auto" and not _supports(model, "pictures"):
+        return None
+    place = _find_place(model)
+    return "tool" if place is not None and place[1] in _IN_TOOL else "user"
+
+
+def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
+    """Return the items of `needs` ("pictures", "PDF files", "sound") that the model is not known to take in a prompt.
+
+    If `wish` is "always", the model takes all items. If `wish` is "never", the model takes no item. A model that is Python
+    code takes all items, but reads only the text of a prompt.
+    """
+    if wish == "never":
+        return list(needs)
+    if wish == "always" or is_ours(model):
+        return []
+    return [need for need in needs if not _supports(model, need)]
+
+
+def is_free(model: str) -> bool:
+    """Return True if no call of this model costs anything, whether it succeeds or fails.
+
+    This is true for a model that is Python code. It is false for a recording: a replayed call has the recorded cost.
+    """
+    return is_ours(model) and not model.startswith(REPLAY)
+
+
+def find_price(model: str, usage: object) -> float | None:
+    """Return the cost in US dollars, from `usage` itself or from LiteLLM's price list. Unknown costs are None, not 0."""
+    told = read_fields(usage).get("cost")
+    if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < math.inf:
+        return float(told)
+    if is_ours(model):
+        return None if model.startswith(REPLAY) else 0.0
+    place = None if usage is None or model.startswith(PROXY) else _find_place(model)
+    if place is None:
+        return None
+    (name, where), litellm = place, load_litellm()
+    # LiteLLM (1.110) would raise ModelNotMappedError, or return 0, for a model that is not in its price list.
+    if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
+        return None
+    price = functools.partial(
+        litellm.cost_per_token, model=name, custom_llm_provider=where, usage_object=usage
+    )
+    parts = attempt_call(price)
+    return None if isinstance(parts, Raised) else float(sum(parts))

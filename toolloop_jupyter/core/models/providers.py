@@ -1,10 +1,7 @@
 """Models that are Python code: a function in this process answers all calls of the models "PROVIDER/…".
 
-A run of this package calls the function directly, with `ask`, so that a lesson does not need LiteLLM. If other code calls
-LiteLLM itself, `ensure` registers the model in `litellm.custom_provider_map`. LiteLLM accepts several types of chunks from
-a registered model, but LiteLLM's stream wrapper leaves only `ModelResponseStream` unchanged. The wrapper (1.110.2) drops a
-usage that comes with the finish reason or later. The wrapper also drops all empty chunks after the finish reason. So
-`_read_answer` sends the usage before the finish reason.
+A run of this package calls the function directly, with `ask`, so that a lesson does not need LiteLLM. For other code that
+calls LiteLLM itself, `client.ensure` registers the model in LiteLLM.
 
 If the call `respond(request)` raises an error, the request is refused, as with an HTTP error of a real provider. If an
 error is raised while the deltas are read, the stream breaks off.
@@ -13,21 +10,15 @@ error is raised while the deltas are read, the stream breaks off.
 from __future__ import annotations
 
 import asyncio
-import copy
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..events import Fields, read_count, read_fields, read_list
 from ..execution import attempt
 from ..text import hide_in_repr
-from .client import is_loading, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 Delta: TypeAlias = dict[str, Any]
 """One delta in OpenAI's form: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
@@ -36,21 +27,12 @@ Any delta may also have "finish_reason" and "usage" ({"prompt_tokens": …, "com
 Chunk: TypeAlias = dict[str, Any]
 """One chunk of a stream, or a whole response, in OpenAI's form."""
 
+REPLAY = "toolloop/replay"
+"""The beginning of the name of each model that replays a recording. A replayed call has the recorded cost, if any."""
+
 _responders: dict[str, Respond] = {}
-_priced: set[str] = set()
 _asked: set[str] = set()
 
-_SUPPORTED = """supports_function_calling supports_parallel_function_calling supports_response_schema
-    supports_tool_choice supports_reasoning supports_vision"""
-_FREE: Mapping[str, object] = {
-    "mode": "chat",
-    "input_cost_per_token": 0.0,
-    "output_cost_per_token": 0.0,
-    # Without the next two prices, LiteLLM logs a warning for each model that is registered.
-    "cache_creation_input_token_cost": 0.0,
-    "cache_read_input_token_cost": 0.0,
-    **dict.fromkeys(_SUPPORTED.split(), True),
-}
 EXCEPTIONS: Mapping[int | None, str] = {
     None: "APIConnectionError",
     400: "BadRequestError",
@@ -169,9 +151,8 @@ class AnswerBroken(Exception):
 def provide(provider: str, respond: Respond) -> None:
     """Let `respond` answer all calls of the models "`provider`/…".
 
-    Does not import LiteLLM; the next `ensure()` registers `provider` in LiteLLM. `respond` may be called on another thread,
-    but the iterator that it returns is read on the event loop of the caller. A second call of `provide` for the same provider
-    replaces the first `respond`.
+    `respond` may be called on another thread, but the iterator that it returns is read on the event loop of the caller. A
+    second call of `provide` for the same provider replaces the first `respond`.
     """
     if not provider or "/" in provider:
         raise ValueError(f"a provider's name is one word without a slash, not {provider!r}; e.g. 'toolloop'")
@@ -192,11 +173,6 @@ def is_ours(model: str) -> bool:
     return bool(slash) and provider in _responders
 
 
-def must_load(model: str) -> bool:
-    """Return True if a call of `model` has to wait for the import of LiteLLM."""
-    return not is_ours(model) and not is_ready()
-
-
 def was_one_asked() -> bool:
     """Return True if a model that is Python code was called directly (not through LiteLLM) in this process."""
     return bool(_asked)
@@ -210,26 +186,22 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     stream may raise ProviderError or, if a retry may succeed, AnswerBroken.
     """
     await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_read_answer`
-    model = keywords["model"]
-    _asked.add(model)
-    # Code which calls LiteLLM itself must find the same models. While a thread imports LiteLLM's modules, this is left to a later
-    # call: the event loop would have to wait for the thread.
-    if litellm_loaded() and not is_loading():
-        ensure(model)
+    _asked.add(keywords["model"])
     sent = {name: value for name, value in keywords.items() if value is not None and not is_kept(name)}
-    request = _make_request(
-        model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
-    )
-    return _read_answer(_responders[model.partition("/")[0]](request))
+    metadata, stream = keywords.get("metadata"), bool(keywords.get("stream"))
+    return answer(keywords["model"], keywords["messages"], sent, metadata, stream=stream)
 
 
-def _make_request(
+def answer(
     model: str, messages: Iterable[dict[str, Any]], options: Fields, metadata: Fields | None, *, stream: bool
-) -> ProviderRequest:
+) -> AsyncIterator[Chunk]:
+    """Make the request, and return the chunks of its answer. Raises ProviderError if the request is refused."""
     given = dict(options)
-    if isinstance(wanted := given.get("response_format"), type):
-        given["response_format"] = _describe_format(wanted)
-    return ProviderRequest(
+    wanted: Any = given.get("response_format")
+    if hasattr(wanted, "model_json_schema"):  # a pydantic class
+        form = {"name": wanted.__name__, "schema": wanted.model_json_schema(), "strict": True}
+        given["response_format"] = {"type": "json_schema", "json_schema": form}
+    request = ProviderRequest(
         model=model,
         messages=list(messages),
         tools=list(given.pop("tools", None) or ()),
@@ -237,12 +209,7 @@ def _make_request(
         stream=stream,
         metadata=dict(metadata or {}),
     )
-
-
-def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
-    """Return the JSON form of a `response_format` that is a pydantic class."""
-    named = {"name": wanted.__name__, "schema": wanted.model_json_schema(), "strict": True}
-    return {"type": "json_schema", "json_schema": named}
+    return _read_answer(_responders[model.partition("/")[0]](request))
 
 
 async def close_stream(response: object) -> None:
@@ -291,94 +258,3 @@ async def _read_answer(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
 
 def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
-
-
-# --- our models in LiteLLM --------------------------------------------------------------------------------------
-
-
-def ensure(model: str) -> None:
-    """Register `model` in LiteLLM with a price of 0, and register its provider. Do nothing for a model that is not Python code.
-
-    Imports LiteLLM. A call is fast if both are registered already. The call has to be repeated before each use, since other
-    code may replace `litellm.custom_provider_map`, and so remove the provider.
-    """
-    if not is_ours(model):
-        return
-    litellm = load_litellm()
-    provider = model.partition("/")[0]
-    if not any(item["provider"] == provider for item in litellm.custom_provider_map):
-        litellm.custom_provider_map.append(
-            {"provider": provider, "custom_handler": _make_handler(litellm, provider)}
-        )
-    if model not in _priced or model not in litellm.model_cost:
-        litellm.register_model({model: {**_FREE, "litellm_provider": provider}})
-        _priced.add(model)
-
-
-def _make_handler(litellm: ModuleType, provider: str) -> object:
-    """Return the object that LiteLLM calls. Its class is defined in this function, since the base class is in LiteLLM."""
-
-    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # LiteLLM is loaded late, so its types are unknown
-        def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
-            options = dict(given["optional_params"])
-            options.pop("stream_options", None)
-            metadata = (given.get("litellm_params") or {}).get("metadata")
-            request = _make_request(
-                f"{provider}/{model}",
-                given["messages"],
-                options,
-                metadata,
-                stream=bool(options.pop("stream", False)),
-            )
-            try:
-                deltas = _responders[provider](request)
-            except ProviderError as error:
-                raise _make_litellm_error(litellm, error, request.model) from error
-            return _stream_to_litellm(litellm, request.model, deltas)
-
-        async def acompletion(self, *, model: str, **given: Any) -> object:
-            chunks = [chunk async for chunk in self.astreaming(model=model, **given)]
-            return litellm.stream_chunk_builder(chunks, messages=given["messages"])
-
-    return Handler()
-
-
-async def _stream_to_litellm(
-    litellm: ModuleType, model: str, deltas: AsyncIterator[Delta]
-) -> AsyncIterator[object]:
-    """Yield the chunks as objects of LiteLLM's classes."""
-    types, first = litellm.types.utils, True
-    try:
-        async for chunk in _read_answer(deltas):
-            choice = chunk.pop("choices")[0]
-            # LiteLLM gets a copy of the delta, since it writes an index and a type into the tool calls.
-            delta = copy.deepcopy(choice["delta"])
-            if delta and first:
-                delta, first = {"role": "assistant", **delta}, False
-            made = types.StreamingChoices(
-                index=0, delta=types.Delta(**delta), finish_reason=choice["finish_reason"]
-            )
-            yield types.ModelResponseStream(choices=[made], model=model.partition("/")[2], **chunk)
-    except ProviderError as error:
-        raise _make_litellm_error(litellm, error, model) from error
-    except AnswerBroken as error:
-        raise _make_litellm_error(litellm, error.original_exception, model) from error.original_exception
-
-
-def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
-    import httpx  # LiteLLM's own HTTP library
-
-    options: dict[str, object] = {
-        "message": str(error),
-        "llm_provider": model.partition("/")[0],
-        "model": model,
-    }
-    request = httpx.Request("POST", "http://localhost/")
-    if error.status is None:
-        options["request"] = request
-    elif error.status == 408:
-        options["headers"] = error.headers
-    else:
-        options["response"] = httpx.Response(error.status, headers=error.headers, request=request)
-    made: Exception = getattr(litellm, error.kind)(**options)
-    return made
