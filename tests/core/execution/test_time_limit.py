@@ -11,14 +11,14 @@ import weakref
 
 import pytest
 
-from toolloop_jupyter.core.execution import TimeLimit, time_limit, uncounted
+from toolloop_jupyter.core.execution import TimeLimit, runner, uncounted
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that goes on only if the test says so."""
     clock = types.SimpleNamespace(now=0.0)
-    monkeypatch.setattr(time_limit.TimeLimit, "_now", lambda _: clock.now)
+    monkeypatch.setattr(runner.TimeLimit, "_now", lambda _: clock.now)
     return clock
 
 
@@ -66,7 +66,7 @@ async def test_a_limit_within_a_limit(clock):
         clock.now += 10
         outer._look()
     assert reached == ["outer"]
-    assert time_limit._limits.get() == ()
+    assert runner._limits.get() == ()
 
 
 async def test_it_ends_by_itself():

@@ -15,7 +15,7 @@ from support.asking import replace_config
 from support.servers import answer
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.core.events import Host, Observer
-from toolloop_jupyter.core.execution import time_limit
+from toolloop_jupyter.core.execution import runner
 from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.teaching import ScriptedModel, call, error
@@ -73,10 +73,10 @@ def ended(monkeypatch):
 def clock(monkeypatch):
     """The clock of all time limits, which goes on only if the test says so; and the limits that have begun."""
     clock = types.SimpleNamespace(now=0.0, limits=[])
-    monkeypatch.setattr(time_limit.TimeLimit, "_now", lambda _: clock.now)
-    enter = time_limit.TimeLimit.__enter__
+    monkeypatch.setattr(runner.TimeLimit, "_now", lambda _: clock.now)
+    enter = runner.TimeLimit.__enter__
     monkeypatch.setattr(
-        time_limit.TimeLimit, "__enter__", lambda limit: (enter(limit), clock.limits.append(limit))[0]
+        runner.TimeLimit, "__enter__", lambda limit: (enter(limit), clock.limits.append(limit))[0]
     )
     return clock
 

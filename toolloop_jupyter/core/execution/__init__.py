@@ -17,11 +17,12 @@ from .runner import (
     FirstItems,
     Outcome,
     RunEnded,
+    TimeLimit,
     ToolTimeout,
     attempt,
     attempt_apart,
     in_thread,
     keep_loop_running,
     run_function,
+    uncounted,
 )
-from .time_limit import TimeLimit, uncounted

@@ -63,15 +63,13 @@ _MOST_SEARCHED = 10_000
 
 def is_interrupt(error: BaseException) -> bool:
     """Return True if the error is a `KeyboardInterrupt`, or an exception group that contains a `KeyboardInterrupt`."""
-    found, number = [error], 0
-    seen = {id(error)}  # the same error may be in several groups
-    while number < min(len(found), _MOST_SEARCHED):
-        if issubclass(type(found[number]), KeyboardInterrupt):
+    found = {id(error): error}  # the same error may be in several groups
+    for one in (waiting := [error]):
+        if issubclass(type(one), KeyboardInterrupt):
             return True
-        inner = [one for one in list_inner(found[number]) if id(one) not in seen]
-        seen.update(map(id, inner))
-        found += inner
-        number += 1
+        new = {id(inner): inner for inner in list_inner(one) if id(inner) not in found}
+        found.update(new)
+        waiting += list(new.values())[: _MOST_SEARCHED - len(waiting)]
     return False
 
 
@@ -80,11 +78,8 @@ def list_inner(error: BaseException) -> tuple[BaseException, ...]:
     # The class is found by its name: on Python 3.10, it is defined in a separate package.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
-    return (
-        tuple(unmask(one) for one in inner if issubclass(type(one), BaseException))
-        if type(inner) is tuple
-        else ()
-    )
+    errors = inner if type(inner) is tuple else ()
+    return tuple(unmask(one) for one in errors if issubclass(type(one), BaseException))
 
 
 def is_exactly(value: object, *texts: str) -> bool:
@@ -126,16 +121,18 @@ def explain_error(error: BaseException) -> str:
 
 def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[str]:
     """Return the lines of `explain_error`. `left[0]` is how many characters may still be read; this function lowers it."""
+    lines: list[str] = []
 
-    def take(text: str) -> list[str]:
+    def take(text: str) -> None:
         text = _cut(text, max(1, min(left[0], _MOST_TEXT)))
         left[0] -= len(text)
-        return text.split("\n")
+        lines.extend(text.split("\n"))
 
-    lines = take(describe_error(error))
+    take(describe_error(error))
     notes = attempt_call(getattr, error, "__notes__", None)
     for note in notes[:_MOST_PARTS] if isinstance(notes, list) else ():
-        lines += take(note) if type(note) is str else ()
+        if type(note) is str:
+            take(note)
     if level == _MOST_LEVELS:
         return lines
     inner = list_inner(error)
@@ -144,12 +141,8 @@ def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[st
         lines += [f"- {first}", *(f"  {line}" for line in rest)]
     if len(inner) > _MOST_PARTS:
         lines.append(f"- and {len(inner) - _MOST_PARTS:,} more")
-    cause: BaseException | Raised | None = attempt_call(getattr, error, "__cause__", None)
-    if (
-        cause is not None
-        and not isinstance(cause, Raised)
-        and get_message(cause, _MOST_TEXT) not in "\n".join(lines)
-    ):
+    cause: object = attempt_call(getattr, error, "__cause__", None)
+    if isinstance(cause, BaseException) and get_message(cause, _MOST_TEXT) not in "\n".join(lines):
         first, *rest = _explain_lines(cause, level + 1, left)
         lines += [f"caused by {first}", *rest]
     return lines

@@ -1,11 +1,11 @@
 """Run foreign code (a tool's body, a callback, a provider's adapter), so that it cannot break the loop.
 
-`attempt` and `_Job.outcome` catch every exception. Sync code runs in a thread.
+`attempt` and `_Job.run` catch every exception. Sync code runs in a thread.
 
-The threads are daemon threads and do not belong to asyncio's thread pool. After a cancel, a thread may still run. This
-thread must not take a place in the pool, and it must not prevent the interpreter from ending (at exit, Python waits for the
-threads of the pool). A thread that has done its work waits a while for more work, because to start a new thread takes more
-time than everything else in a step of the loop. A thread that was asked to stop gets no more work.
+The threads are daemon threads and do not belong to asyncio's thread pool. After a cancel, a thread may still run. It must not
+take a place in the pool, and it must not prevent the interpreter from ending (at exit, Python waits for the threads of the
+pool). A thread that has done its work waits a while for more work, because to start a new thread takes more time than
+everything else in a step of the loop. A thread that was asked to stop gets no more work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,10 +54,8 @@ class Outcome(NamedTuple):
 
 
 def _fail(error: BaseException) -> Outcome:
-    """Return the outcome of code that raised `error`.
-
-    KeyboardInterrupt becomes `RunEnded`. If a task raised KeyboardInterrupt, asyncio would raise it out of the event loop,
-    and the kernel would end.
+    """Return the outcome of code that raised `error`. KeyboardInterrupt becomes `RunEnded`: asyncio would raise it out of the
+    event loop, and the kernel would end.
     """
     error = unmask(error)
     if isinstance(error, asyncio.CancelledError):
@@ -84,9 +82,8 @@ async def attempt_apart(
     """Do the same as `attempt`, but run the work in a separate task. If the work cancels its task, the run continues.
 
     If the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, the work
-    continues to run, and `on_left_behind(False)` is called. The separate task is needed for two reasons. Without the task, a
-    cancel by the work would look like a cancel of the run. And a GeneratorExit that a future raises would close every
-    coroutine that awaits this future.
+    continues to run, and `on_left_behind(False)` is called. Without the task, a cancel by the work would look like a cancel
+    of the run, and a GeneratorExit that a future raises would close every coroutine that awaits this future.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -117,10 +114,9 @@ async def attempt_apart(
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
     """Return True if the task runs now. If not, GeneratorExit is closing the task's coroutine."""
-    try:
+    with contextlib.suppress(RuntimeError):  # no loop is running any more
         return asyncio.current_task() is task
-    except RuntimeError:  # no loop is running any more
-        return False
+    return False
 
 
 def _is_cancelled(task: asyncio.Task[object] | None) -> bool:
@@ -140,8 +136,8 @@ _keeping: Counter[int] = Counter()
 def keep_loop_running() -> Iterator[None]:
     """Inside this context, `loop.stop()` raises RuntimeError in this task, and in tasks and threads that this task starts.
 
-    If a tool stopped the loop, the kernel would end; in a script, the call that waits for the run would fail. Other tasks can
-    still call `loop.stop()`. This context does nothing if `loop.stop` cannot be replaced, or if other code has replaced it.
+    If a tool stopped the loop, the kernel would end. Other tasks can still call `loop.stop()`. This context does nothing if
+    `loop.stop` cannot be replaced, or if other code has replaced it.
     """
     loop: Any = asyncio.get_running_loop()
     ours, stop = _keeping[id(loop)] > 0, loop.stop
@@ -186,11 +182,13 @@ async def run_function(
         value = function()
         if inspect.isgenerator(value):
             return _drain(value, on_item)
-        return _Awaited(value) if inspect.isawaitable(value) or inspect.isasyncgen(value) else value
+        if inspect.isasyncgen(value):
+            return _Awaited(_adrain(value, on_item))
+        return _Awaited(value) if inspect.isawaitable(value) else value
 
     async def work() -> object:
         value = await in_thread(start, on_left_behind) if thread else start()
-        return await value.finish(on_item) if type(value) is _Awaited else value
+        return await value.work if type(value) is _Awaited else value
 
     if limit is not None:
         return await attempt_apart(_limit(work(), limit), on_left_behind)
@@ -198,17 +196,13 @@ async def run_function(
         return await attempt_apart(work(), on_left_behind)
     outcome = await attempt_in_thread(start, on_left_behind)  # code in a thread cannot cancel this task
     value = outcome.value
-    return await attempt_apart(value.finish(on_item), on_left_behind) if type(value) is _Awaited else outcome
+    return await attempt_apart(value.work, on_left_behind) if type(value) is _Awaited else outcome
 
 
-@dataclass(frozen=True)
-class _Awaited:
-    """An awaitable or an async generator that a function has returned. Nothing has awaited it yet."""
+class _Awaited(NamedTuple):
+    """What a function returned, if it must be awaited. Nothing has awaited it yet."""
 
-    value: Any
-
-    async def finish(self, on_item: Callable[[object], None]) -> object:
-        return await (_adrain(self.value, on_item) if inspect.isasyncgen(self.value) else self.value)
+    work: Awaitable[object]
 
 
 async def _limit(running: Awaitable[object], limit: float) -> object:
@@ -217,19 +211,17 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
     task = asyncio.ensure_future(attempt(running))
     try:
         await asyncio.wait({task}, timeout=limit)
-        if task.done():
-            outcome = task.result()
-            if outcome.error is not None:
-                raise outcome.error
-            if (took := time.monotonic() - began) > limit + 0.1:
-                raise ToolTimeout(
-                    f"{took_longer}; it blocked the kernel for {took:.1f} s, and its result is dropped"
-                )
-            return outcome.value
+        took = time.monotonic() - began
+        if task.done() and (error := task.result().error) is not None:
+            raise error
+        if task.done() and took <= limit + 0.1:
+            return task.result().value
     finally:
-        if not task.done():
+        if is_late := not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=STOP_WAIT)
+    if not is_late:
+        raise ToolTimeout(f"{took_longer}; it blocked the kernel for {took:.1f} s, and its result is dropped")
     raise ToolTimeout(
         took_longer if task.done() else f"{took_longer} and does not stop; its result is dropped"
     )
@@ -245,6 +237,7 @@ MOST_ITEMS = 1_000_000
 """A generator that yields more items than this is ended."""
 _BREATH = 100
 """After this many items of an async generator, other tasks may run. A generator that never awaits would block them."""
+_MEASURED_PARTS = 1_000
 
 
 class FirstItems(list[Any]):
@@ -257,18 +250,6 @@ class FirstItems(list[Any]):
 class TooManyItems(Exception):
     """A generator yielded more than MOST_ITEMS items."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"the generator gave more than {MOST_ITEMS:,} items and was ended; none of them is kept"
-        )
-
-
-_MEASURED_PARTS = 1_000
-
-
-def _take_some(items: Iterable[object], most: int) -> list[object]:
-    return list(itertools.islice(items, most))
-
 
 def _measure(item: object) -> int:
     """Return about how many bytes an item takes: the sum of `sys.getsizeof` for the item and its first _MEASURED_PARTS parts."""
@@ -279,8 +260,9 @@ def _measure(item: object) -> int:
         fields = part if type(part) is dict else attempt_call(getattr, part, "__dict__", None)
         within: Any = fields.values() if type(fields) is dict else part
         if within is not part or type(part) in (list, tuple, set, frozenset, deque):
-            some = attempt_call(_take_some, within, _MEASURED_PARTS - len(parts))
-            parts += [] if isinstance(some, Raised) else some  # another thread may change it meanwhile
+            # Another thread may change the parts meanwhile, and then `list` raises.
+            some: Any = attempt_call(list, itertools.islice(within, _MEASURED_PARTS - len(parts)))
+            parts += some if type(some) is list else []
     return total
 
 
@@ -289,28 +271,27 @@ class _Items:
 
     def __init__(self, on_item: Callable[[object], None]) -> None:
         self._on_item = on_item
-        self._kept: list[Any] = []
+        self._kept = FirstItems()
         self._bytes = 0
-        self.count = 0
+        self._is_full = False
 
-    def take(self, item: object) -> None:
-        """Add an item. Raises TooManyItems if there are more than MOST_ITEMS items."""
-        self.count += 1
-        if self.count > MOST_ITEMS:
-            raise TooManyItems
+    def take(self, item: object) -> int:
+        """Add an item, and return the number of items so far. Raises TooManyItems if there are more than MOST_ITEMS items."""
+        self._kept.given += 1
+        if self._kept.given > MOST_ITEMS:
+            raise TooManyItems(
+                f"the generator gave more than {MOST_ITEMS:,} items and was ended; none of them is kept"
+            )
         self._on_item(item)
-        if self.count > len(self._kept) + 1 or len(self._kept) == KEPT_ITEMS or self._bytes > KEPT_BYTES:
-            return
-        self._bytes += _measure(item)
-        self._kept.append(item)
+        self._is_full = self._is_full or len(self._kept) == KEPT_ITEMS or self._bytes > KEPT_BYTES
+        if not self._is_full:
+            self._bytes += _measure(item)
+            self._kept.append(item)
+        return self._kept.given
 
     def value(self) -> list[Any]:
         """Return the list of all items, or `FirstItems` if some items were not kept."""
-        if self.count == len(self._kept):
-            return self._kept
-        first = FirstItems(self._kept)
-        first.given = self.count
-        return first
+        return self._kept if self._is_full else list(self._kept)
 
 
 def _drain(generator: Generator[Any, Any, Any], on_item: Callable[[object], None]) -> list[Any]:
@@ -325,8 +306,7 @@ async def _adrain(generator: AsyncGenerator[Any, Any], on_item: Callable[[object
     items = _Items(on_item)
     async with contextlib.aclosing(generator):
         async for item in generator:
-            items.take(item)
-            if items.count % _BREATH == 0:
+            if items.take(item) % _BREATH == 0:
                 await asyncio.sleep(0)
     return items.value()
 
@@ -359,8 +339,7 @@ async def attempt_in_thread(
     """Run `function` in a daemon thread, with a copy of the current context variables. Return the outcome.
 
     If the awaiting task is cancelled, the thread is asked to stop: `ToolStopped` is raised in its Python code. After at most
-    `STOP_GRACE` seconds, `on_left_behind(stopped)` is called; `stopped` is False if the thread still runs. The result of
-    `function` is then dropped.
+    `STOP_GRACE` seconds, `on_left_behind(stopped)` is called; `stopped` is False if the thread still runs.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     # The future never raises: a GeneratorExit that a future raises would close every coroutine that awaits the future.
@@ -395,7 +374,7 @@ class _Job:
     ended: bool = False
     """True if the function has ended. From then on, its thread is no longer asked to stop."""
 
-    def outcome(self) -> Outcome:
+    def run(self) -> Outcome:
         try:
             return Outcome(self.function())
         except ToolStopped:
@@ -436,7 +415,7 @@ class _Worker:
         with contextlib.suppress(ToolStopped):  # ToolStopped may be raised late, after the job has ended
             while (job := self._next()) is not None:
                 self.thread.name = TOOL_THREAD
-                outcome = job.outcome()
+                outcome = job.run()
                 # A tool may have set an event loop. The next tool must not get this loop.
                 asyncio.set_event_loop(None)
                 with _lock:
@@ -477,3 +456,74 @@ class _Worker:
         ):
             await asyncio.sleep(0.01)
         return job.ended or not self.thread.is_alive()
+
+
+# --- the time limit of a run ----------------------------------------------------------------------------------
+
+_limits: contextvars.ContextVar[tuple[TimeLimit, ...]] = contextvars.ContextVar(
+    "toolloop_time_limits", default=()
+)
+"""The limits of the runs that contain the present code. A tool of a run may begin another run, which has a limit, too."""
+_AGAIN = 0.01
+"""The least seconds until a limit looks at the time again."""
+
+
+class TimeLimit:
+    """Calls `reached` on the event loop when the `with` block has lasted for `seconds`, without the time in `uncounted()`."""
+
+    def __init__(self, seconds: float | None, reached: Callable[[], None]) -> None:
+        """If `seconds` is None, there is no limit. The time is that of the running event loop."""
+        self._seconds, self._reached = seconds, reached
+        self._lock = threading.Lock()  # a tool's thread may wait, too
+        self._deadline = self._wait_began = 0.0
+        self._waits = 0
+        """How many waits that do not count go on now."""
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._token: contextvars.Token[tuple[TimeLimit, ...]] | None = None
+
+    def __enter__(self) -> None:
+        if self._seconds is not None:
+            self._deadline = self._now() + self._seconds
+            self._timer = self._loop.call_later(self._seconds, self._look)
+            self._token = _limits.set((*_limits.get(), self))
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None and self._token is not None:
+            self._timer.cancel()
+            del self._reached  # a task that the block leaves behind keeps this object, and nothing of the run
+            with contextlib.suppress(ValueError):  # the collector may close a coroutine in another context
+                _limits.reset(self._token)
+
+    def count_wait(self, change: int) -> None:
+        """Note that a wait begins (`change` is 1) or ends (-1). After the last wait, move the deadline by the time waited."""
+        with self._lock:
+            if not self._waits:
+                self._wait_began = self._now()
+            self._waits += change
+            if not self._waits:
+                self._deadline += self._now() - self._wait_began
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    def _look(self) -> None:
+        with self._lock:
+            left, is_waiting = self._deadline - self._now(), bool(self._waits)
+        if left <= 0 and not is_waiting:
+            self._reached()
+        else:
+            self._timer = self._loop.call_later(max(left, _AGAIN), self._look)
+
+
+@contextlib.contextmanager
+def uncounted() -> Iterator[None]:
+    """Return a context. The time inside it does not count for any `TimeLimit` around it."""
+    limits = _limits.get()
+    for limit in limits:
+        limit.count_wait(1)
+    try:
+        yield
+    finally:
+        for limit in limits:
+            limit.count_wait(-1)
