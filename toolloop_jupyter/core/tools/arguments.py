@@ -1,18 +1,12 @@
 """Turns the arguments that a model sent into the typed values that the function gets. If the arguments have faults, makes one
 message for the model that names all of them.
 
-There are two steps: `parse_arguments` reads the text as a JSON object, and `Arguments.read` validates this object against the
-function's signature. The time of each step is in proportion to the size of the arguments. `core/text` limits this size.
+`parse_arguments` reads the text as a JSON object. `Arguments.read` validates this object against the function's signature. The
+time of each step is in proportion to the size of the arguments, which `core/text` limits.
 
-A fault is corrected only if the arguments can have just one meaning. These faults are corrected:
-
-- an empty text, which means that there are no arguments;
-- the whole object inside a JSON string;
-- a list or an object inside a JSON string, if the parameter's type does not accept text;
-- the text "500" for an int, the text "false" for a bool, the text "null" if null is allowed.
-
-For any other fault, the model gets an error. A number for a text parameter is not corrected: when the number is parsed, its
-spelling (020, 1.50) is lost.
+A fault is corrected only if the arguments can have just one meaning: an empty text; the whole object inside a JSON string; a list
+or an object inside a JSON string, if the parameter's type does not accept text; the text "500" for an int, "false" for a bool. A
+number for a text parameter is not corrected: when the number is parsed, its spelling (020, 1.50) is lost.
 """
 
 from __future__ import annotations
@@ -43,7 +37,6 @@ Path: TypeAlias = tuple[int | str, ...]
 """The place of a value in JSON data: keys and indexes, from the outside in."""
 JsonContainer: TypeAlias = Any
 """A list or a dict in JSON data. Its items are read or replaced by index or by key."""
-_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
 _TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
 _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
@@ -63,9 +56,7 @@ class Argument(NamedTuple):
     sent: object
     """The JSON that the model sent for this argument; MISSING if the model sent none."""
     shown: object
-    """The JSON that is shown and stored. MISSING for a default that cannot be written as JSON: this default can be neither shown
-    nor edited.
-    """
+    """The JSON that is shown and stored; MISSING for a default that cannot be written as JSON."""
 
     @property
     def has_changed(self) -> bool:
@@ -99,7 +90,7 @@ class JsonArguments:
         return made
 
     def check(self, given: JsonObject) -> JsonObject:
-        """Return the arguments that the tool accepts. In this class, all are accepted. A subclass may raise InvalidArguments."""
+        """Return the arguments that the tool accepts: here all of them. A subclass may raise InvalidArguments."""
         return given
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
@@ -125,10 +116,9 @@ class Arguments:
         return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Return the arguments after a person's edit. Unedited arguments keep their values. Edited arguments are validated again.
+        """Return the arguments after a person's edit; `arguments` itself if nothing was changed. Unedited arguments keep their values.
 
-        Return `arguments` itself if nothing was changed. Raises InvalidArguments if an argument is not valid, or if the edit
-        would have an effect that the person does not see.
+        Raises InvalidArguments if an argument is not valid, or if the edit would have an effect that the person does not see.
         """
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
@@ -166,9 +156,7 @@ class Arguments:
         return tuple(args), kwargs
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
-        """Make the arguments of a call from JSON. A name in the JSON is the schema's name of a parameter, or the name that the
-        person wrote for it (`own_key`). Arguments in `untouched` keep their values.
-        """
+        """Make the arguments of a call from JSON. Arguments in `untouched` keep their values."""
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
@@ -220,15 +208,14 @@ def _take_default(parameter: Parameter) -> Argument:
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
-    """Decode each JSON text in `given` that should be a list or an object. The decoded value replaces the text. Return True if
-    a text was replaced.
-    """
+    """Replace each JSON text in `given` that should be a list or an object by its value. Return True if one was replaced."""
     changed, count = False, itertools.count()
     tried: set[tuple[int, int | str]] = set()
     for problem in problems:
         text = problem["input"]
         is_json = type(text) is str and text.lstrip()[:1] in ("[", "{")
-        if not is_json or problem["type"] not in _WANTS_CONTAINER:
+        # Pydantic expects neither of these if the parameter's type accepts text.
+        if not is_json or _EXPECTED.get(problem["type"]) not in ("an array", "an object"):
             continue
         for holder, key in _find_steps(given, problem["loc"])[-1:]:
             if holder[key] != text or (id(holder), key) in tried:
@@ -243,9 +230,8 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
 def _check_edit(made: object, edited: object, shown: object, path: Path) -> None:
     """Raise InvalidArguments if an edit would have an effect that the person does not see in the edit.
 
-    `shown` is the JSON that the person saw, `edited` is the person's edit, `made` is the JSON after validation. Validation must
-    not change a part that was not edited. In an edited part, validation may convert a value (`"2"` to 2). If an edited field of
-    an object still has the old value after validation, the object has ignored the edit. This is an error.
+    `shown` is what the person saw, `edited` the person's edit, `made` the JSON after validation. Validation must not change a part
+    that was not edited. In an edited part, it may convert a value (`"2"` to 2), but a field of an object must not stay as it was.
     """
     if shown is MISSING:
         return  # the person has added it
@@ -313,29 +299,24 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
 def _decode(raw: object) -> tuple[JsonObject, bool]:
     """Return (the object, True if `raw` is text that every JSON parser reads as this object)."""
     value, is_strict = raw, False
-    if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
+    if isinstance(raw, str) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
-    for _ in range(3):
-        if isinstance(value, (bytes, bytearray)):
-            value = value.decode("utf-8", "replace")
+    for level in range(3):  # the object may be inside a JSON string, and this string inside another one
         if value is None or (isinstance(value, str) and not value.strip()):
             return {}, False
         if not isinstance(value, str):
             break
         try:
-            text, (value, is_strict) = value, _load(value)
-            is_strict = is_strict and text is raw
+            value, is_strict = _load(value)
         except InvalidArguments:
-            if value is raw or isinstance(raw, (bytes, bytearray)):
+            if level == 0:
                 raise
             break  # a JSON string without JSON inside is just a string
+        is_strict = is_strict and level == 0
     if isinstance(value, Mapping) and isinstance(made := _copy(value, (), itertools.count()), dict):
         return made, is_strict
     kind = _JSON_KINDS.get(type(value)) or type(value).__name__
     raise InvalidArguments(f"arguments must be a JSON object, got {kind}: {shorten_json(value)}")
-
-
-_BEFORE_VALUES = ",[{"
 
 
 def _load(text: str) -> tuple[object, bool]:
@@ -343,9 +324,9 @@ def _load(text: str) -> tuple[object, bool]:
 
     Many models send a raw line break in a string. This function accepts such a text, but returns False.
     """
-    # Outside of strings, a text has at least as many values as commas or opening brackets. So a text with too many values is
-    # refused before its values are made.
-    if len(text) > MOST_VALUES and max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
+    # Outside of strings, a text has at least as many values as commas or opening brackets. They are counted before any value is
+    # made: making 300,000 lists takes half a second.
+    if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
             levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
@@ -381,12 +362,14 @@ def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
     return result
 
 
+_BEFORE_VALUES = ",[{"
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
 _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
 def _copy(value: object, path: Path, count: Iterator[int]) -> object:
-    """Check JSON data and return a copy, so that no other code can change the data later. `count` counts the values."""
+    """Check JSON data, and return a copy that no other code can change. `count` counts the values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:
@@ -453,12 +436,6 @@ _EXPECTED = {
     for kind in kinds.split()
 }
 """Type of a pydantic error -> the value that is expected."""
-_WANTS_CONTAINER = frozenset(
-    kind for kind, expected in _EXPECTED.items() if expected in ("an array", "an object")
-)
-"""Types of the pydantic errors for a value that must be a list or an object. Pydantic raises none of these errors for a text if
-the parameter's type accepts text.
-"""
 _JSON_KINDS = {bool: "boolean", str: "string", int: "number", float: "number"}
 
 

@@ -1,15 +1,15 @@
-"""The version of a function, and the source of a function. A version lists the parts that a function has at one moment.
+"""The version of a function: the parts that a function has at one moment. And the source of a function.
 
 Two versions are compared to find out if a function is still the function that a person saw and allowed. The parts are:
 
 - the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
-- for each layer: its code, its defaults, the arguments of a partial, and the values in its closure. If one of these is a
-  function, the parts of that function are listed, too. If one is a list, a dict, a set or a tuple, its items are listed, too;
+- for each layer: its code, its defaults, the arguments of a partial, and the values in its closure; the parts of these values, if
+  they are functions, lists, dicts, sets or tuples;
 - for an object that is called, or whose method is called: the object's identity, and the functions in its attributes.
 
 A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection in a closure, a default or a partial
-is listed only with its identity. Its content can change unnoticed, so the version is not fixed, and an approval holds only for one
-call. Globals, modules and attributes that a function looks up while it runs are not part of its version.
+is listed only with its identity, so the version is not fixed, and an approval holds only for one call. Globals, modules and
+attributes that a function looks up while it runs are not part of its version.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
@@ -43,13 +44,9 @@ _UNSEEN = object()
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
-_BUILTIN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)
 _ROUTINES = (
-    types.FunctionType,
-    types.MethodType,
-    *_BUILTIN,
-    type(functools.lru_cache(len)),
-    functools.partial,
+    *(types.FunctionType, types.MethodType, type(functools.lru_cache(len)), functools.partial),
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
 )
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 
@@ -62,7 +59,7 @@ class Version:
 
     @classmethod
     def of(cls, function: Function) -> Version:
-        """Return the function's present version. Never raises. If the parts cannot be read, the version differs from all others."""
+        """Return the function's present version; one that differs from all others if the parts cannot be read. Never raises."""
         parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
         return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 
@@ -102,31 +99,30 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
             yield from _list_object(layer, seen)
 
 
-def _list_held(value: object, seen: set[int]) -> Iterator[object]:
+def _list_held(value: Any, seen: set[int]) -> Iterator[object]:
     """Yield the parts of a value in a closure, a default or a partial."""
-    kind = type(value)
-    if kind in _UNCHANGING or isinstance(value, type):
-        yield value
-    elif isinstance(value, enum.Enum):
-        yield value
-        yield from _list_held(value.value, seen)
-    elif isinstance(value, _ROUTINES):
+    kind, can_change = type(value), type(value) in (list, set, dict)
+    if isinstance(value, _ROUTINES):
         yield from _list_parts(value, seen)
         if inspect.ismethod(value):
             yield from _list_held(value.__self__, seen)
-    elif kind in _CONTAINERS:
-        if kind in (list, set, dict):
-            yield value
-            if id(value) in seen:
-                return
-            seen.add(id(value))
-        yield len(value)  # type: ignore[arg-type]
-        for item in value.items() if isinstance(value, dict) else value:  # type: ignore[attr-defined]
-            yield from _list_held(item, seen)
-    else:
-        yield from (value, _UNSEEN)
+        return
+    if kind not in (tuple, frozenset):
+        yield value
+    if kind in _UNCHANGING or isinstance(value, type):
+        return
+    if isinstance(value, enum.Enum):
+        yield from _list_held(value.value, seen)
+    elif kind not in _CONTAINERS:
+        yield _UNSEEN
         if callable(value):
             yield from _list_parts(value, seen)
+    elif not can_change or id(value) not in seen:
+        if can_change:
+            seen.add(id(value))
+        yield len(value)
+        for item in value.items() if kind is dict else value:
+            yield from _list_held(item, seen)
 
 
 def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
@@ -141,8 +137,7 @@ def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
 def read_source(function: Function) -> str:
     """Return the source of a function and of the functions inside it, from the outside in; "" if there is no source.
 
-    The text that Python finds may differ from the code that runs, for example if a module's file was edited after the import.
-    Then a comment that says so is returned instead of this source.
+    If the text that Python finds is not that of the code that runs, a comment that says so is returned in its place.
     """
     # A partial, a method or a callable object has no code. The code is in the next layer.
     layers = [

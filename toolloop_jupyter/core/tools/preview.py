@@ -1,18 +1,15 @@
-"""Shows a validated value as complete JSON, and checks a person's edit of this JSON. So the function gets the value that the
-person saw.
+"""Shows a validated value as complete JSON, so that the function gets the value that the person saw.
 
-The code of a class may show a value incompletely: it may leave out fields (`Field(exclude=True)`), shorten a value in a
-serialiser, or show something else in its `__repr__`. Reading an iterator uses it up. So no code of the value's class is called:
+The code of a class may show a value incompletely: it may leave out fields (`Field(exclude=True)`), shorten a value in a serialiser,
+or show something else in its `__repr__`. Reading an iterator uses it up. So no code of the value's class is called:
 
 - plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown with its complete content;
-- a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object but
-  is not a field is shown, too: an `InitVar`, or data that only a validator reads;
-- an object of any other class is shown as the JSON that was sent for it;
-- an object with fields that was sent in another form (as a text, for example) is shown as this sent JSON, too;
-- a secret is shown as "hidden" with its length, so that a person knows that there is a secret.
+- a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object but is
+  not a field is shown, too: an `InitVar`, or data that only a validator reads;
+- any other object, and an object with fields that was sent in another form (as a text), is shown as the JSON that was sent for it;
+- a secret is shown as "hidden" with its length.
 
-Data that the code of a class stores outside of the fields is not shown. Data that this code reads from elsewhere is not shown,
-either.
+Data that the code of a class stores outside of the fields, or reads from elsewhere, is not shown.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -64,21 +61,18 @@ def preview(value: object, sent: object = MISSING) -> object:
 
 def snapshot(value: object) -> object:
     """Return a value as JSON data, made by its class's serialiser or from its `repr`. Never raises."""
-    if hasattr(type(value), "__next__"):
-        return f"<{type(value).__name__}>"  # reading an iterator would use it up
-    made = attempt_call(_make_json, value)
-    return f"<{type(value).__name__}>" if isinstance(made, Raised) else make_strict_json(made)
+    is_iterator = hasattr(type(value), "__next__")  # reading an iterator would use it up
+    made = MISSING if is_iterator else attempt_call(_make_json, value)
+    return f"<{type(value).__name__}>" if is_iterator or isinstance(made, Raised) else make_strict_json(made)
 
 
 def _make_json(value: object) -> Any:
-    return to_jsonable_python(value, by_alias=True, fallback=_make_other_json)
+    def write(other: object) -> object:  # pydantic before 2.14 cannot serialise deques and IP addresses
+        if isinstance(other, collections.deque):
+            return list(other)
+        return str(other) if type(other).__module__ == "ipaddress" else repr(other)
 
-
-def _make_other_json(value: object) -> object:
-    """Return JSON data for a value that pydantic cannot serialise. Pydantic before 2.14 cannot serialise deques and IP addresses."""
-    if isinstance(value, collections.deque):
-        return list(value)
-    return str(value) if type(value).__module__ == "ipaddress" else repr(value)
+    return to_jsonable_python(value, by_alias=True, fallback=write)
 
 
 def _look(value: object, sent: object) -> object:
@@ -90,7 +84,7 @@ def _look(value: object, sent: object) -> object:
         return sent
 
 
-def _look_inside(value: object, kind: type, sent: object) -> object:
+def _look_inside(value: Any, kind: type, sent: object) -> object:
     if kind in PLAIN:
         return value
     if isinstance(value, (SecretStr, SecretBytes, Secret)):
@@ -100,10 +94,21 @@ def _look_inside(value: object, kind: type, sent: object) -> object:
     is_iterator = hasattr(kind, "__next__")
     if not is_iterator and (kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES):
         return make_strict_json(_make_json(value))  # this JSON shows the whole value
-    if kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return _look_at_items([*value], sent, ordered=kind not in _SETS)  # type: ignore[misc]
+    otherwise = MISSING if sent is MISSING else _UNKNOWN
+    if kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        parts = sent if isinstance(sent, list) and len(sent) == len(value) else [otherwise] * len(value)
+        return [*map(_look, value, parts)]
+    if kind in _SETS:
+        shown = [_look(item, otherwise) for item in value]
+        by_value = attempt_call(
+            sorted, shown
+        )  # a set has no order; unsorted, it would differ after each edit
+        return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
     if kind in _DICTS:
-        return _look_at_entries(value, sent)  # type: ignore[arg-type]
+        given = sent if isinstance(sent, dict) else {}
+        keys = (key if isinstance(key, str) else next(iter(_make_json({key: None}))) for key in value)
+        pairs = zip(keys, value.values(), strict=True)
+        return {key: _look(item, given.get(key, otherwise)) for key, item in pairs}
     if isinstance(value, RootModel):
         return _look(value.root, sent)
     if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
@@ -113,49 +118,24 @@ def _look_inside(value: object, kind: type, sent: object) -> object:
     raise _Unclear
 
 
-def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> object:
-    if ordered and isinstance(sent, list) and len(sent) == len(items):
-        return [_look(item, part) for item, part in zip(items, sent, strict=True)]
-    shown = [_look(item, MISSING if sent is MISSING else _UNKNOWN) for item in items]
-    if ordered:
-        return shown
-    by_value = attempt_call(sorted, shown)  # a set has no order; unsorted, it would differ after each edit
-    return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
-
-
-def _look_at_entries(value: Mapping[object, object], sent: object) -> object:
-    given = sent if isinstance(sent, dict) else {}
-    otherwise = MISSING if sent is MISSING else _UNKNOWN
-    shown: JsonObject = {}
-    for key, item in value.items():
-        name = key if isinstance(key, str) else next(iter(_make_json({key: None})))
-        shown[name] = _look(item, given.get(name, otherwise))
-    return shown
-
-
-def _look_at_fields(value: object, sent: object) -> object:
+def _look_at_fields(value: Any, sent: object) -> object:
     """Return the JSON of an object with fields: its fields with the names in the sent JSON, and all other data that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
         raise _Unclear  # made from a text or a list: the fields may not show all data of the object
     given: JsonObject = {} if sent is MISSING else sent
+    if isinstance(value, BaseModel):
+        fields = {**type(value).model_fields, **dict.fromkeys(value.__pydantic_extra__ or ())}
+    else:
+        known = getattr(type(value), "__pydantic_fields__", {})
+        fields = {field.name: known.get(field.name, field) for field in dataclasses.fields(value)}
     shown = dict(given)
-    for name, info in _list_fields(value):
+    for name, info in fields.items():
         alias = getattr(info, "validation_alias", None) or getattr(info, "alias", None)
         choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
         names = [*(choice for choice in choices if isinstance(choice, str)), name]
         key = next((one for one in names if one in given), names[0])
         shown[key] = _look(getattr(value, name), given.get(key, MISSING))
     return shown
-
-
-def _list_fields(value: object) -> Iterator[tuple[str, object]]:
-    """Yield (name, field) for each field of a model or a dataclass, then (name, None) for each extra value of a model."""
-    if isinstance(value, BaseModel):
-        yield from type(value).model_fields.items()
-        yield from ((name, None) for name in value.__pydantic_extra__ or ())
-        return
-    known = getattr(type(value), "__pydantic_fields__", {})
-    yield from ((field.name, known.get(field.name, field)) for field in dataclasses.fields(value))  # type: ignore[arg-type]
 
 
 def holds_note(value: object) -> bool:
