@@ -148,7 +148,7 @@ class TestSpec:
             return x
 
         made = one(bare)
-        assert not made.has_docstring
+        assert made.description == ""
         assert "description" not in made.spec["function"]
 
     def test_source_is_the_persons(self):
@@ -684,7 +684,7 @@ class TestDecorator:
             """Not this."""
 
         made = one(work)
-        assert (made.name, made.description, made.has_docstring) == ("other", "What it does.", True)
+        assert (made.name, made.description) == ("other", "What it does.")
         assert made.settings == ToolSettings("ask", 1.5, thread=False, max_result=10, capture_output=True)
 
     def test_on_a_method_holds_for_its_objects(self):
@@ -707,8 +707,8 @@ class TestDecorator:
         ("settings", "text"),
         [
             ({"permissions": "maybe"}, "permissions must be"),
-            ({"timeout": 0}, "timeout must be a number of seconds above 0, got 0"),
-            ({"max_result": -1}, "max_result must be a number of characters above 0, got -1"),
+            ({"timeout": 0}, "timeout must be > 0 seconds, got 0"),
+            ({"max_result": -1}, "max_result must be > 0 characters, got -1"),
             ({"name": " "}, "name must be some text, got ' '"),
         ],
     )

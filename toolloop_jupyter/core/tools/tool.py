@@ -17,11 +17,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, Literal, TypeVar, overload
 
-from ..events import ToolDefinitionError, freeze
-from ..execution import Raised, attempt_call, describe_error, is_exactly, shorten_repr
+from ..events import CHECKS, Check, ToolDefinitionError, freeze
+from ..execution import Raised, attempt_call, describe_error, shorten_repr
 from ..text import WIRE_NAME, hide_in_repr, make_wire_name
 from .arguments import Arguments, ArgumentsByKey, JsonArguments, list_shown
 from .identity import read_source
@@ -40,6 +39,14 @@ from .signature import (
 
 F = TypeVar("F", bound=Function)
 _MARK = "__toolloop_tool__"
+_CHECKS = {
+    "name": Check(words="some text"),
+    "description": Check(),
+    "permissions": Check(choices=("full", "ask")),
+    "timeout": CHECKS["timeout"],
+    "max_result": Check((int, float), "a number of characters", above=0, unit=" characters"),
+}
+"""Keyword of `@tool` -> the check of its value."""
 _order = itertools.count()
 
 
@@ -96,11 +103,6 @@ class Tool:
     tool of this notebook."""
     qualifier: str = field(default="", repr=False)
     """A prefix for the name if another tool of the run has the same name. Without a prefix, two tools of one name are an error."""
-
-    @property
-    def has_docstring(self) -> bool:
-        """True if the tool has a description for the model."""
-        return bool(self.description)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -210,24 +212,33 @@ def tool(
     """Mark a function as a tool of this notebook. Your own code can still call the function.
 
     Args:
-        function: the function to mark. For a bound method, a marked `functools.partial` is returned, since a bound method
-            cannot be marked.
+        function: the function to mark. For a bound method, which cannot be marked, a marked `functools.partial` is returned.
         name: the name for the model and the transcript. Default: the name of the function.
         description: the description for the model. Default: the description in the docstring.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: True runs a sync function on a worker thread. False runs it on the kernel's main thread. In a script, False
-            runs the function on the thread that calls `agent()` or `session.run()`. If a script uses a sync stream, False
-            runs the function on the thread of the stream's background loop.
+        thread: True runs a sync function on a worker thread. False runs it on the kernel's main thread; in a script, on the
+            thread that calls `agent()` or `session.run()`, or on the thread of a sync stream's background loop.
         max_result: how many characters of a result the model gets.
         capture_output: True also gives the model the output that the function prints.
-        parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, the tool
-            runs for one row after the other, since the functions of a notebook share variables. This is also true of async
-            functions.
+        parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, it runs for
+            one row after the other, also if it is async, since the functions of a notebook share variables.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
-    _check_settings(settings, name, description)
-    name = None if name is None else str.__str__(name)  # an exact str, since a subclass may equal anything
+    given = {
+        "name": name,
+        "description": description,
+        "permissions": permissions,
+        "timeout": timeout,
+        "max_result": max_result,
+    }
+    faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
+    problems = [f"@tool: {fault}" for fault in faults if fault]
+    if not problems and name is not None:
+        name = str.__str__(name)  # an exact str, since a subclass may equal anything
+        problems += [] if name.strip() else [f"@tool: name must be some text, got {name!r}"]
+    if problems:
+        raise ToolDefinitionError(problems)
 
     def mark(marked: Function) -> Function:
         if not callable(marked):
@@ -240,27 +251,6 @@ def tool(
         return marked
 
     return mark if function is None else mark(function)
-
-
-def _check_settings(settings: ToolSettings, name: object, description: object) -> None:
-    problems = []
-    if settings.permissions is not None and not is_exactly(settings.permissions, "full", "ask"):
-        problems.append(
-            f'permissions must be "full" or "ask" as plain text, got {shorten_repr(settings.permissions)}'
-        )
-    for keyword, value, unit in (
-        ("timeout", settings.timeout, "seconds"),
-        ("max_result", settings.max_result, "characters"),
-    ):
-        given: object = value
-        if given is not None and not (isinstance(given, Real) and float(given) > 0):
-            problems.append(f"{keyword} must be a number of {unit} above 0, got {shorten_repr(given, 500)}")
-    if name is not None and not (isinstance(name, str) and str.__str__(name).strip()):
-        problems.append(f"name must be some text, got {shorten_repr(name)}")
-    if description is not None and not isinstance(description, str):
-        problems.append(f"description must be text, got {shorten_repr(description)}")
-    if problems:
-        raise ToolDefinitionError([f"@tool: {problem}" for problem in problems])
 
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:

@@ -551,7 +551,7 @@ class Notebook:
 
     def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[Block]:
         """Return a note about tools without a docstring; [] if earlier notes have named all of them."""
-        new = [t.name for t in tools if not t.has_docstring and t.name not in self._without_docstring]
+        new = [t.name for t in tools if not t.description and t.name not in self._without_docstring]
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []
 
