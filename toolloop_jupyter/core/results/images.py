@@ -44,7 +44,7 @@ def detect_format(data: bytes | bytearray) -> str:
 
 
 def find_figure(value: Any) -> Any:
-    """Return the figure that contains `value` (matplotlib axes or a subfigure), or `value` if it is a figure itself; else None."""
+    """Return the matplotlib figure that contains `value` (axes, a subfigure), or `value` if it is a figure itself; else None."""
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
     if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
         return None
@@ -54,7 +54,7 @@ def find_figure(value: Any) -> Any:
 
 
 def _is_plotly(value: object) -> bool:
-    """Return True if `value` is a plotly figure, and kaleido is installed. Plotly needs kaleido to draw a figure."""
+    """Return True if `value` is a plotly figure, and plotly can draw it: kaleido is installed."""
     plotly = sys.modules.get("plotly.basedatatypes")
     is_figure = plotly is not None and isinstance(value, plotly.BaseFigure)
     return is_figure and importlib.util.find_spec("kaleido") is not None
@@ -93,10 +93,7 @@ def _draw(value: Any) -> object:
 
 
 def decode_picture(data: object) -> bytes:
-    """Return the bytes of a picture as display methods return them: bytes, base64 text, or a tuple (data, metadata).
-
-    Returns b"" if `data` is none of these, or no picture.
-    """
+    """Return the bytes of a picture in a form of display methods: bytes, base64 text, (data, metadata); b"" if `data` is none."""
     if isinstance(data, tuple) and data:
         data = data[0]
     if isinstance(data, str):
@@ -105,9 +102,8 @@ def decode_picture(data: object) -> bytes:
 
 
 def find_pictures(value: object) -> list[object]:
-    """Return the parts of `value` that can be drawn: `value` itself, or the items of its lists and dicts, two levels deep.
-
-    Does not draw the parts. Never raises.
+    """Return the parts of `value` that can be drawn: `value` itself, or the items of its lists and dicts, two levels deep. Draws
+    none of them. Never raises.
     """
     found: dict[int, object] = {}
     if type(value) not in _WITHOUT:
@@ -132,10 +128,9 @@ def _collect(value: Any, found: dict[int, object], depth: int) -> None:
 
 
 def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
-    """Return the data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures that are small enough to be sent.
+    """Return the data addresses of at most MOST_EACH pictures. Never raises.
 
-    This takes time, since figures are drawn here. Never raises: a picture is left out if it cannot be drawn, or cannot be
-    made small enough.
+    This takes time, since figures are drawn here. What cannot be drawn, or cannot be made small enough, is left out.
     """
     addresses: dict[str, None] = {}
     for drawable in drawables:
@@ -177,10 +172,7 @@ def _fit(data: bytes) -> bytes:
 
 
 def make_thumbnail(picture: bytes) -> str:
-    """Make a data address of at most MOST_THUMBNAIL characters for a picture. A small picture is not changed.
-
-    Returns "" if the bytes are no picture, or if the picture is too large and Pillow is not installed. Never raises.
-    """
+    """Return a data address of at most MOST_THUMBNAIL characters for a picture; "" if this fails. Never raises."""
     if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
         return make_address(picture)
     made = attempt_call(_shrink, picture)
@@ -205,16 +197,18 @@ def _shrink(picture: bytes) -> str:
 def measure_picture(picture: bytes) -> str:
     """Describe a picture: "PNG picture, 640 × 480, 24 kB". Without Pillow, the width and height are known only for a PNG."""
     size = attempt_call(_read_size, picture)
-    pixels = f", {size[0]} × {size[1]}" if isinstance(size, tuple) else ""
+    pixels = f", {size}" if isinstance(size, str) else ""
     return f"{detect_format(picture).upper()} picture{pixels}, {len(picture) / 1000:,.0f} kB".strip()
 
 
-def _read_size(picture: bytes) -> tuple[int, ...]:
+def _read_size(picture: bytes) -> str:
     if detect_format(picture) == "png":
-        return struct.unpack(">II", picture[16:24])
-    from PIL import Image
+        width, height = struct.unpack(">II", picture[16:24])
+    else:
+        from PIL import Image
 
-    return tuple(Image.open(io.BytesIO(picture)).size)
+        width, height = Image.open(io.BytesIO(picture)).size
+    return f"{width} × {height}"
 
 
 def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
@@ -239,12 +233,10 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
     """Describe a picture by its format, a UTF-8 text by its whole content, and other data by the first bytes."""
-    kind, told = detect_format(data), f"{len(data):,} bytes"
-    if kind == "png" and len(data) >= 24:
-        width, height = struct.unpack(">II", data[16:24])
-        told = f"PNG image of {width} × {height} pixels, {told}"
-    elif kind:
-        told = f"{kind.upper()} image, {told}"
+    told = f"{len(data):,} bytes"
+    if kind := detect_format(data):
+        size = attempt_call(_read_size, data) if kind == "png" else None
+        told = f"{kind.upper()} image{f' of {size} pixels' if isinstance(size, str) else ''}, {told}"
     if kind or not data:
         return told, len(told)
     text = attempt_call(data.decode)

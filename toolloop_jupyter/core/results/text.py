@@ -75,8 +75,8 @@ def describe(
 ) -> Described:
     """Return the text of a value for the model, in at most `limit` characters (LIMIT if `limit` is None). Never raises.
 
-    If `name_code` is given, the text of an exception that was raised is its traceback. In it, `name_code` replaces the file names
-    of cells by names that a person knows. Without `name_code`, the text of an exception is its message.
+    With `name_code`, the text of an exception that was raised is its traceback, in which `name_code` replaces the file names of cells
+    by names that a person knows. Without `name_code`, it is the exception's message.
     """
     limit = LIMIT if limit is None else max(limit, 1)
     made: object
@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _read_scalar(value: object) -> object:
-    """Return the JSON scalar for a value, also for a scalar of NumPy or pandas; MISSING if the value has no such form."""
+    """Return a value, also one of NumPy or pandas, as a JSON scalar; MISSING if it has no such form."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
         return f"{value}" if inner is MISSING else inner
@@ -378,49 +378,37 @@ _MOST_ERRORS = 200
 def cut_traceback(error: BaseException) -> str:
     """Return the traceback of an error and its causes, without the frames of this package and of libraries. Never raises.
 
-    If all frames are in a library, the last frames stay; this happens if the tool is a function of a library. If code
-    of the error raises while the traceback is written, return one line about the error.
+    If all frames are in a library (the tool is a function of the library), the last frames stay. If code of the error raises, the
+    traceback is one line about the error.
     """
     made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
 
 
 def _write_traceback(error: BaseException) -> str:
-    # `traceback` would read all of these errors, and would read an error once for each of its groups.
-    if _has_many(error):
-        text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
-        alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
-        error = alone.with_traceback(error.__traceback__)
-    whole = traceback.TracebackException.from_exception(error)
-    parts = [whole]
-    for part in parts:  # grows inside the loop
-        frames = [one for one in part.stack if "/toolloop_jupyter/" not in one.filename.replace("\\", "/")]
-        own = [frame for frame in frames if not _is_of_library(frame.filename)]
-        part.stack = traceback.StackSummary.from_list(
-            own or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
-        )
-        _cut_texts(part)
-        linked = (
-            part.__cause__,
-            part.__context__,
-            *(getattr(part, "exceptions", None) or ()),
-        )  # groups, from Python 3.11 on
-        parts += [one for one in linked if one is not None]
-    return "".join(whole.format())
-
-
-def _has_many(error: BaseException) -> bool:
-    """Return True if the groups, causes and contexts of an error contain more than `_MOST_ERRORS` errors."""
     found, seen = [error], {id(error)}
     for one in found:  # grows inside the loop
-        found += list_inner(one)
-        for linked in (one.__cause__, one.__context__):
-            if linked is not None and id(linked) not in seen:
-                seen.add(id(linked))
-                found.append(linked)
+        links = (one.__cause__, one.__context__)
+        new = {id(link): link for link in links if link is not None and id(link) not in seen}
+        seen.update(new)
+        found += [*list_inner(one), *new.values()]
+        # `traceback` would read all of these errors, and would read an error once for each of its groups.
         if len(found) > _MOST_ERRORS:
-            return True
-    return False
+            text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
+            alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
+            error = alone.with_traceback(error.__traceback__)
+            break
+    whole = traceback.TracebackException.from_exception(error)
+    parts: list[Any] = [whole]
+    for part in parts:  # grows inside the loop
+        frames = [one for one in part.stack if "/toolloop_jupyter/" not in one.filename.replace("\\", "/")]
+        own = [one for one in frames if not _is_of_library(one.filename)]
+        shown = own or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
+        part.stack = traceback.StackSummary.from_list(shown)
+        _cut_texts(part)
+        groups = getattr(part, "exceptions", None) or ()  # from Python 3.11 on
+        parts += filter(None, (part.__cause__, part.__context__, *groups))
+    return "".join(whole.format())
 
 
 def _cut_texts(part: Any) -> None:

@@ -1,8 +1,4 @@
-"""Inspects a function that becomes a tool: its layers, its kind, its docstring, its parameters.
-
-The names in annotations are looked up. An annotation such as `Iterable[int]` is rewritten, since pydantic would check the items
-too late.
-"""
+"""Inspects a function that becomes a tool: its layers, its kind, its docstring, its parameters with their annotations."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 """Name of a parameter -> (its description, its type). Both texts are copied from the docstring."""
 EMPTY = inspect.Parameter.empty
 _PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
-"""Names of Python's own, which need no evaluation: an annotation is a text under `from __future__ import annotations`."""
+"""Annotations that need no evaluation. An annotation is a text under `from __future__ import annotations`."""
 _CLEAR = (
     *(NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError, RecursionError),
     *(PydanticUserError, PydanticUndefinedAnnotation, SchemaError),
@@ -55,15 +51,15 @@ class Parameter:
     key: str
     """The name in the schema: the alias if there is one, else `name`. The name is changed if providers do not accept it."""
     annotation: object
-    """The annotation with all its names looked up, including `Annotated` metadata; `Any` if the parameter has no annotation."""
+    """The annotation with all its names looked up, with its `Annotated` metadata; `Any` if there is none."""
     description: str
     positional: bool
-    """True if the argument can be passed only by position (the parameter is before a `/`)."""
+    """True if the parameter is before a `/`: the argument can be passed only by position."""
     own_key: str = ""
-    """The name that the person wrote for the schema, if providers do not accept this name and `key` is another name; else ""."""
+    """The name that the person wrote for the schema, if `key` is another one, since providers do not accept it; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
-    """The `Field(...)` that was written as the default value. The default is inside the `Field`."""
+    """The `Field(...)` that was written as the default value, with the default in it."""
 
 
 async def _ask_nobody(approval: Approval) -> Decision:
@@ -82,18 +78,14 @@ class ToolContext:
     call_id: str = ""
     """The id of the tool call. The id is unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
-    """Receives the reports of `progress()`, in the tool's thread. The code that runs the tool sets this function."""
+    """Receives the reports of `progress()`, in the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """Asks the person or program that approves the run's tool calls. Only an async tool on the run's event loop can use this, while
-    the tool is running.
-    """
+    """Asks whoever approves the run's tool calls. Only an async tool on the run's event loop can use this, while it is running."""
     number: int = 0
     """The number of the tool call in its turn, counted from 1; 0 if the tool call has no number."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report how much of the work is done. The report is shown beside the running tool call. This method is fast enough to be
-        called in every step of a loop.
-        """
+        """Report how much of the work is done. This method is fast enough to be called in every step of a loop."""
         self.report(Progress(done, total, note))
 
 
@@ -101,9 +93,8 @@ class ToolContext:
 
 
 def list_layers(function: Function) -> Iterator[Function]:
-    """Yield the function and the functions inside it, from the outside in.
-
-    Partials, methods, callable objects, and functions whose decorator has set `__wrapped__` have a function inside.
+    """Yield the function and the functions inside it, from the outside in: inside partials, methods, callable objects, and
+    functions whose decorator has set `__wrapped__`.
     """
     seen: set[int] = set()
     while id(function) not in seen:
@@ -120,18 +111,12 @@ def list_layers(function: Function) -> Iterator[Function]:
 
 
 def identify(function: Function) -> tuple[int, ...]:
-    """Return an identity for a function. Two functions have the same identity if they run the same code on the same objects.
-
-    A function has the same identity under another name, in a partial, and with a decorator that sets `__wrapped__`. The identity
-    is valid as long as the function exists.
+    """Return an identity, which is valid as long as the function exists. Functions that run the same code on the same objects have
+    the same identity, also in a partial, and with a decorator that sets `__wrapped__`.
     """
     layers = list(list_layers(function))
     owners = [getattr(layer, "__self__", None) for layer in layers]
-    called = [
-        layer
-        for layer in layers
-        if not (callable(getattr(layer, "__get__", None)) or isinstance(layer, functools.partial))
-    ]
+    called = [one for one in layers if not (hasattr(one, "__get__") or isinstance(one, functools.partial))]
     return (id(layers[-1]), *(id(one) for one in (*owners, *called) if one is not None))
 
 
@@ -143,10 +128,9 @@ def take_out_of_partials(function: Function) -> Function:
 
 
 def find_kind(function: Function) -> Kind:
-    """Return how the function runs. The outermost layer that is not a partial decides.
+    """Return how the function runs, by its outermost layer that is not a partial.
 
-    A plain wrapper around an async function is "sync". Some of these wrappers return the coroutine, others run the coroutine to
-    its end. This is known only after the call. So the code that runs a "sync" tool has to await the result if it is awaitable.
+    A plain wrapper around an async function is "sync", and may return the coroutine: a result of a "sync" tool may be awaitable.
     """
     function = take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):
@@ -195,9 +179,8 @@ _MOST_SECTIONS = 2_000
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
-    """Parse the function's docstring. Its style may be Google's, NumPy's or Sphinx's (reST), or it may have no style.
-
-    Return (the text about the whole function, the texts about the function's parameters).
+    """Return (the text about the whole function, the texts about its parameters) from a docstring in Google's, NumPy's, Sphinx's or
+    no style.
     """
     function = take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
@@ -225,7 +208,7 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
-    """Return a section as text, such as `Raises: ValueError: if a is negative`; "" for a section that is not in `_SECTIONS`."""
+    """Return a section as text, such as `Raises: ValueError: if a is negative`; "" if it is not in `_SECTIONS`."""
     name = section.args[0] if section.args else ""
     if name not in _SECTIONS:
         return ""
@@ -242,7 +225,7 @@ def _refuse(problem: str) -> ToolDefinitionError:
 
 
 def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
-    """Return (parameters, context): the model fills `parameters`; `context` is the name of the ToolContext parameter, or None.
+    """Return (the parameters that the model fills, the name of the ToolContext parameter or None).
 
     Raises ToolDefinitionError, which lists all problems of the signature.
     """
@@ -409,8 +392,7 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 def rewrite_annotation(annotation: object) -> Any:
     """Return the annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; the annotation itself if it has neither.
 
-    Pydantic checks the items of an iterable only while the function reads them. So a wrong item would be found in the middle of
-    the function's work. Pydantic does not accept `Collection` at all.
+    Pydantic checks the items of an iterable only while the function reads them, and does not accept `Collection` at all.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if (origin or annotation) in _LISTS:
