@@ -19,9 +19,9 @@ from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models import failures
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.failures import (
+    clean,
     explain,
     explain_first_mistake,
-    list_secrets,
     log_unexpected,
     name_key_variable,
     redact,
@@ -73,7 +73,7 @@ def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
     }
     request = Request("openai/x", [], secrets=secrets)
     text = "hunter2hunter2 awsawsaws1 headersecret1 pempempem1 plain-words-1 harness,tool_loop"
-    assert redact(text, list_secrets(request)) == "[key] [key] [key] [key] [key] harness,tool_loop"
+    assert clean(text, request) == "[key] [key] [key] [key] [key] harness,tool_loop"
     assert "hunter2" not in repr(request)
 
 

@@ -22,14 +22,20 @@ from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is
 if TYPE_CHECKING:
     from ..events import Request
 
-
 CLEAN_END = "Stream ended before a finish_reason was received"
 """LiteLLM's message for a stream that ended without a finish_reason."""
 LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry does not wait longer."""
+MOST = 600
+"""The most characters of a provider's error text that are shown."""
+MOST_READ = 20_000
+"""The most characters of a provider's error text that are read. A server may answer with megabytes."""
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 """HTTP statuses of refusals that a retry cannot change."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
+_REFUSALS = frozenset({401, 403, 404, 429})
+_BUSY = frozenset({408, 429, 502, 503, 504})
+"""HTTP statuses of busy servers. An error with one of these statuses does not show what the server supports."""
 _NEVER_SENT = re.compile(
     "ConnectError|ConnectTimeout|PoolTimeout|UnsupportedProtocol|ClientConnectorError|ConnectionRefusedError|gaierror"
 )
@@ -38,21 +44,13 @@ _WENT_OUT = re.compile(
     "ReadError|ReadTimeout|RemoteProtocolError|WriteError|ServerDisconnectedError|ClientOSError|ClientPayloadError"
 )
 """Names of errors that HTTP clients raise after a request was sent."""
-_REFUSALS = frozenset({401, 403, 404, 429})
-MOST = 600
-"""The most characters of a provider's error text that are shown."""
-MOST_READ = 20_000
-"""The most characters of a provider's error text that are read. A server may answer with megabytes."""
-
-
+_STREAM_OPTIONS = re.compile(r"stream[_ -]?options?\b|include_?usage")
 _NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
 _BESIDE_TOOLS = re.compile("tool|function")
 _AT_ALL = re.compile("support|allow|availab|enabl|implement|disable|must be verified to stream")
 """Words in the errors of servers that cannot stream, or cannot stream if there are tools. All words are in lower case.
 
 Examples are llama.cpp, older gateways, and OpenAI for organizations that OpenAI has not verified."""
-_BUSY = frozenset({408, 429, 502, 503, 504})
-"""HTTP statuses of busy servers. An error with one of these statuses does not show what the server supports."""
 
 
 class StreamCut(Exception):
@@ -64,11 +62,8 @@ def read_retry_after(error: BaseException) -> float | None:
 
     Reads the header `retry-after-ms`, which OpenAI sends, or the header `retry-after`.
     """
-    if isinstance(error, ProviderError):
-        headers: Mapping[str, str] = error.headers
-    else:
-        headers = getattr(getattr(error, "response", None), "headers", None) or {}
-        headers = getattr(error, "litellm_response_headers", None) or headers
+    headers = getattr(error, "litellm_response_headers", None)
+    headers = headers or getattr(getattr(error, "response", None), "headers", None) or {}
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name) or "nan") * unit
@@ -81,7 +76,7 @@ def read_retry_after(error: BaseException) -> float | None:
 
 def read_status(error: BaseException) -> int | None:
     """Return the HTTP status of the server's answer; None if there was no answer."""
-    status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
+    status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
 
@@ -91,15 +86,13 @@ def is_cut(error: BaseException) -> bool:
     Returns False if the server refused the request, or if no connection was made. LiteLLM (1.110) has one class for broken
     and for missing connections. So this function also looks at the causes, which are errors of httpx, requests or aiohttp.
     """
-    if isinstance(error, ProviderError):
-        return error.kind == "Timeout"
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
         causes.append(cause)
         cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
-    names = {name for each in causes for name in _list_class_names(each)}
-    went_out = "Timeout" in _list_class_names(error) or any(map(_WENT_OUT.fullmatch, names))
+    names = {name for each in causes for name in _list_kinds(each)}
+    went_out = "Timeout" in _list_kinds(error) or any(map(_WENT_OUT.fullmatch, names))
     return went_out and not any(map(_NEVER_SENT.fullmatch, names))
 
 
@@ -108,15 +101,13 @@ def is_final(error: BaseException) -> bool:
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
-    return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _list_class_names(cause))
-
-
-_STREAM_OPTIONS = re.compile(r"stream[_ -]?options?\b|include_?usage")
+    return read_status(cause) in _FINAL or not _FINAL_KINDS.isdisjoint(_list_kinds(cause))
 
 
 def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
     """Return the streaming option that the server has refused, as a key of `call._WITHOUT`; "" for any other error."""
-    if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
+    status = read_status(error)
+    if isinstance(error, ProviderError) or status is None:
         return ""
     text = _read_text(error).lower()
     if "stream_options" in sent and _STREAM_OPTIONS.search(text):
@@ -125,7 +116,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
         return ""
     if _BESIDE_TOOLS.search(text):
         return "stream" if "tools" in sent else ""
-    return "any stream" if _AT_ALL.search(text) and error.status_code not in _BUSY else ""  # type: ignore[attr-defined]
+    return "any stream" if _AT_ALL.search(text) and status not in _BUSY else ""
 
 
 def _read_text(error: BaseException) -> str:
@@ -134,13 +125,10 @@ def _read_text(error: BaseException) -> str:
     return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
 
-def _list_class_names(error: BaseException) -> set[str]:
-    return {kind.__name__ for kind in type(error).__mro__}
-
-
-def _get_kind(error: BaseException) -> str:
-    """Return the name of the error's class; for a ProviderError, the name of the LiteLLM class that corresponds to it."""
-    return error.kind if isinstance(error, ProviderError) else type(error).__name__
+def _list_kinds(error: BaseException) -> list[str]:
+    """Return the names of the error's class and its base classes. A ProviderError has the name of LiteLLM's class, too."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return [error.kind, *names] if isinstance(error, ProviderError) else names
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
@@ -151,115 +139,122 @@ def redact(text: str, secrets: Iterable[object] = ()) -> str:
     return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
-def list_secrets(request: Request) -> list[object]:
-    """Return the texts in `request.secrets` that must not be shown. The tags for a gateway are no secrets, and are left out."""
-    return [text for name, value in request.secrets.items() for text in find_keys(name, value)]
+def clean(text: str, request: Request) -> str:
+    """Return a provider's text without control characters and keys. The tags for a gateway are no keys, and stay."""
+    secrets = (key for name, value in request.secrets.items() for key in find_keys(name, value))
+    return redact(plain(text), secrets)
 
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
-_UNREACHED = ("APIConnectionError", "ConnectError")
-_UNREACHED_ADVICE = "Is the server running, is the address right, is there a network?"
 _RETRY = "set retries: completion_kwargs={'num_retries': 2}"
-_SERVER_FAILED = re.compile(
-    "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut"
-)
 _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
 """Words that show that a gateway's error quotes an error of the provider behind the gateway (LiteLLM 1.106 to 1.110)."""
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
+_NOT_REACHED = "APIConnectionError|ConnectError"
+_UNREACHED_ADVICE = "Is the server running, is the address right, is there a network?"
+_ADVICE = (
+    ("AuthenticationError", "", "Set the provider's key: api_key=, or the environment variable {variable}."),
+    ("PermissionDeniedError", "", "The key may not use {model!r}: pick another model or key."),
+    (
+        "NotFoundError",
+        "Invalid model name|model_not_found",
+        "There is no such model of that provider: check the name {model!r} and api_base.",
+    ),
+    (_NOT_REACHED, "Connection error|Cannot connect", _UNREACHED_ADVICE),
+    (
+        "Timeout|APITimeoutError",
+        "",
+        "The provider did not answer in time: try again, or give it longer: completion_kwargs={{'timeout': SECONDS}}.",
+    ),
+    ("RateLimitError", "", "Rate limit: wait and run again, or {retry}."),
+    (
+        "ContextWindowExceededError",
+        "",
+        "The conversation is too long for this model: start a new session, or return shorter tool results.",
+    ),
+    (
+        "ContentPolicyViolationError",
+        "content management policy|content_filter",
+        "The provider's content filter refused the request: rephrase the prompt.",
+    ),
+    (
+        "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut",
+        "",
+        "The provider failed: run again, or {retry}.",
+    ),
+)
+"""Rows of (names of LiteLLM's errors, words in the error's text, what the user can set or try). The first fitting row counts."""
 
 
-def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
-    """Return advice for an error of the provider behind a gateway. Return "" for other errors, or if the usual advice fits."""
-    if not request.model.startswith(PROXY) or not _BEHIND.search(text):
-        return ""
-    if kind in _REFUSED:
-        return "The provider refused the gateway's own key: whoever runs the gateway has to renew this key."
-    if kind == "NotFoundError":
-        return "The provider does not know the model behind this group: whoever runs the gateway has to correct the name."
-    if kind in _UNREACHED or "Connection error" in text:
-        return f"The gateway lost its connection to the provider: run again, or {_RETRY}."
-    return ""
-
-
-def _explain_unsendable(text: str, request: Request) -> str:
-    """Return what is wrong with the address or the key, if the request could not be sent for this reason; else return ""."""
-    if "://" not in (base := request.address or "://"):
-        return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
-    if _BAD_KEY.search(text):
-        return "The key, or a header, holds a line break or another character that cannot be sent: copy it again."
+def _advise_on_gateway(kind: str, text: str, request: Request) -> str:
+    """Return advice for an error of a gateway, or of the provider behind it; "" if the usual advice fits."""
+    if _BEHIND.search(text):
+        if kind in _REFUSED:
+            return (
+                "The provider refused the gateway's own key: whoever runs the gateway has to renew this key."
+            )
+        if kind == "NotFoundError":
+            return "The provider does not know the model behind this group: whoever runs the gateway has to correct the name."
+        if re.fullmatch(_NOT_REACHED, kind) or "Connection error" in text:
+            return f"The gateway lost its connection to the provider: run again, or {_RETRY}."
+    if kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
+        return f"There is no gateway at {_name_host(request)}: set api_base to its address without a path, or with /v1."
+    if kind in _REFUSED or "No connected db" in text:
+        return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
+    if kind == "NotFoundError" or re.search("Invalid model name|model_not_found", text):
+        return f"There is no such group on the gateway: check the name {request.model!r}."
     return ""
 
 
 def _advise(kind: str, text: str, request: Request) -> str:
     """Return what the user can set or try. `kind`: the name of LiteLLM's class for the error. `text`: the error's message."""
-    model, gateway = request.model, request.model.startswith(PROXY)
+    model = request.model
     if is_ours(model):
         return ""  # the error of this model already says what to do
-    if not_sent := _explain_unsendable(text, request):
-        return not_sent
-    if behind := _advise_behind_gateway(kind, text, request):
-        return behind
-    if gateway and kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
-        return f"There is no gateway at {_name_host(request)}: set api_base to its address without a path, or with /v1."
-    if gateway and (kind in _REFUSED or "No connected db" in text):
-        return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
-    if kind == "AuthenticationError":
-        return f"Set the provider's key: api_key=, or the environment variable {name_key_variable(model)}."
-    if kind == "PermissionDeniedError":
-        return f"The key may not use {model!r}: pick another model or key."
+    if "://" not in (base := request.address or "://"):
+        return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
+    if _BAD_KEY.search(text):
+        return "The key, or a header, holds a line break or another character that cannot be sent: copy it again."
+    if model.startswith(PROXY) and (advice := _advise_on_gateway(kind, text, request)):
+        return advice
     if kind == "BadRequestError" and "/" not in model:
         return f"Write the model as provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'."
-    if kind == "NotFoundError" or "Invalid model name" in text or "model_not_found" in text:
-        where = "group on the gateway" if gateway else "model of that provider"
-        return f"There is no such {where}: check the name {model!r}" + (
-            " and api_base." if not gateway else "."
-        )
-    if kind in _UNREACHED or "Connection error" in text or "Cannot connect" in text:
-        return _UNREACHED_ADVICE
-    if kind in ("Timeout", "APITimeoutError"):
-        return "The provider did not answer in time: try again, or give it longer: completion_kwargs={'timeout': SECONDS}."
-    if kind == "RateLimitError":
-        return f"Rate limit: wait and run again, or {_RETRY}."
-    if kind == "ContextWindowExceededError":
-        return "The conversation is too long for this model: start a new session, or return shorter tool results."
-    if kind == "ContentPolicyViolationError" or re.search("content management policy|content_filter", text):
-        return "The provider's content filter refused the request: rephrase the prompt."
-    if _SERVER_FAILED.fullmatch(kind):
-        return f"The provider failed: run again, or {_RETRY}."
+    for kinds, words, advice in _ADVICE:
+        if re.fullmatch(kinds, kind) or (words and re.search(words, text)):
+            return advice.format(model=model, variable=name_key_variable(model), retry=_RETRY)
     return ""
 
 
 def _name_host(request: Request) -> str:
     base = request.address
-    return repr(redact(base, list_secrets(request))) if base else f"the provider of {request.model!r}"
+    return repr(clean(base, request)) if base else f"the provider of {request.model!r}"
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
     """Return (what happened, what to do) for an error of a model call. Each is one line; a PlainRefusal may have more lines."""
     if said := _find_own_words(error):
-        return redact(plain(said), list_secrets(request)), ""
+        return clean(said, request), ""
     if isinstance(error, TooManyCalls):
         return str(error), "Run again, or ask for less at once."
-    original = getattr(error, "original_exception", None)
-    kind = _get_kind(error)
-    text = redact(plain(_read_text(error)), list_secrets(request))
+    original = getattr(error, "original_exception", None) or error
+    kind, original_kind = _list_kinds(error)[0], _list_kinds(original)[0]
+    text = clean(_read_text(error), request)
     if unset := explain_first_mistake(request.model, text):
         return unset
-    for name in (kind, _get_kind(original) if original is not None else kind):
+    for name in (kind, original_kind):
         text = text.replace(f"litellm.{name}: ", "").replace(f"{name}: ", "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
     short = text if len(text) <= MOST else text[:MOST] + " …"
     if isinstance(error, StreamCut | AnswerBroken) or (
-        kind == "MidStreamFallbackError" and original is not None
+        kind == "MidStreamFallbackError" and original is not error
     ):
-        cause = _get_kind(original or error)
         once = short.partition(" Original exception: ")[0]  # LiteLLM says everything twice
-        happened = f"the connection broke in the middle of the answer ({cause}): {once}"
-        broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
-        if behind := _advise_behind_gateway(cause, text, request):
-            return happened, behind
-        return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
-    status = getattr(error, "status_code", None)
+        happened = f"the connection broke in the middle of the answer ({original_kind}): {once}"
+        broke = original_kind in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
+        is_behind = request.model.startswith(PROXY) and _BEHIND.search(text)
+        advice = "" if broke and not is_behind else _advise(original_kind, text, request)
+        return happened, advice or (_advise("MidStreamFallbackError", "", request) if broke else "")
+    status = read_status(error)
     if kind == "APIError" and status in _REFUSALS:  # for some providers, LiteLLM has only this class
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
@@ -315,47 +310,36 @@ def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
 
 
 def name_key_variable(model: str) -> str:
-    """Return the name of the environment variable for the API key of the model's provider."""
-    return f"{_name_provider(model).upper()}_API_KEY"
+    """Return the name of the environment variable for the API key of the model's provider.
 
-
-def _name_provider(model: str) -> str:
-    """Return the provider of a model. For a name without a provider ("claude-sonnet-4-6"), read LiteLLM's price list."""
-    if "/" in model:
-        return model.split("/", 1)[0]
-    litellm = sys.modules.get("litellm")
-    facts = getattr(litellm, "model_cost", {}).get(model, {})
-    return str(facts.get("litellm_provider") or "openai")
+    The provider of a name without a slash ("claude-sonnet-4-6") is read from LiteLLM's price list.
+    """
+    provider, slash, _ = model.partition("/")
+    if not slash:
+        facts = getattr(sys.modules.get("litellm"), "model_cost", {}).get(model, {})
+        provider = str(facts.get("litellm_provider") or "openai")
+    return f"{provider.upper()}_API_KEY"
 
 
 def _suggest_name(model: str) -> str:
+    litellm = sys.modules.get("litellm")
     before, slash, rest = model.partition("/")
     if slash:
-        providers = getattr(sys.modules.get("litellm"), "provider_list", ())
-        known = {str(getattr(one, "value", one)) for one in providers}
+        known = {str(getattr(one, "value", one)) for one in getattr(litellm, "provider_list", ())}
         near = get_close_matches(before, _COMMON.split(), 1) or get_close_matches(before, sorted(known), 1)
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"
         return "The part before the slash names the provider, for example anthropic/claude-sonnet-4-6."
-    if full := _find_full_name(model):
-        return f"Did you mean {full!r}?"
+    begun = [
+        f"{facts['litellm_provider']}/{name}"
+        for name, facts in getattr(litellm, "model_cost", {}).items()
+        if name.startswith(f"{model}-")
+        and facts.get("litellm_provider") in _COMMON.split()
+        and facts.get("mode") == "chat"
+    ]
+    if begun:
+        return f"Did you mean {max(begun)!r}?"
     return (
         f"Write provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'. To use a ScriptedModel, first run the "
         "cell that makes it, then write the name of its variable."
     )
-
-
-def _find_full_name(begun: str) -> str:
-    """Return "provider/name" of the newest model whose name begins with `begun` ("claude-sonnet"); "" if there is none.
-
-    Only models of common providers are searched.
-    """
-    known = getattr(sys.modules.get("litellm"), "model_cost", {})
-    names = [
-        f"{facts['litellm_provider']}/{name}"
-        for name, facts in known.items()
-        if name.startswith(f"{begun}-")
-        and facts.get("litellm_provider") in _COMMON
-        and facts.get("mode") == "chat"
-    ]
-    return max(names, default="")

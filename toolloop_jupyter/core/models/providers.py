@@ -117,8 +117,9 @@ class ProviderError(Exception):
         self, message: str, status: int | None = 500, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.headers = dict(headers or {})
+        # LiteLLM's errors have the second name of each.
+        self.status = self.status_code = status
+        self.headers = self.litellm_response_headers = dict(headers or {})
 
     @property
     def kind(self) -> str:
