@@ -82,6 +82,17 @@ def test_a_fallback_is_shown():
     assert "answered by" not in foot(result_of(spans=(spans[1], spans[0]))).text
 
 
+def test_a_scripted_fallback_goes_by_the_name_that_a_person_knows():
+    """The last line and the timeline name it as the line does that says who was asked instead."""
+    spans = [
+        Span("model", "toolloop/scripted-1", 0, 1, is_error=True),
+        Span("model", "toolloop/scripted-2", 1, 2),
+    ]
+    run = result_of([Retry(1, "first failed", model="second")], model="first", spans=tuple(spans))
+    assert " · answered by second · " in foot(run).text
+    assert [line.split()[1] for line in timeline(run).text.splitlines()[1:3]] == ["first", "second"]
+
+
 def test_the_last_line_says_what_came_from_the_cache():
     """Where a provider had tokens in its cache, the last line says how many of those that went in; else how many in all."""
     told = foot(result_of(usage=Usage(15_020, 300, 2, 12_304, None))).text
@@ -437,7 +448,7 @@ def test_an_output_is_a_table_of_its_fields():
 
 def test_an_answer_without_output_is_its_text():
     """Markdown, as any text."""
-    assert "<strong>b</strong>" in answer_block("**b**", None).html
+    assert "<strong>b</strong>" in t.render(result_of([Text("**b**")]))[1].html
 
 
 def test_deep_output_ends():

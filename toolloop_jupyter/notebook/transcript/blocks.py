@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult, Usage
@@ -69,12 +69,10 @@ def head(
     tape: str = "",
     filled: Sequence[str] = (),
 ) -> Block:
-    """Return the line above a run: its model, tools, permissions, output model and session.
+    """Return the line above a run, with the style sheet. `prompt` is shown below the line.
 
-    The HTML also contains the style sheet. `output` is the name of the output model. `tape` says what is recorded or replayed
-    ("replayed from lesson.jsonl"). Each item of `filled` has the name of a variable whose text is in the prompt, and the
-    length of this text ("df: 1,234 characters"). `prompt` is shown below the line. It is "" in the run's own cell, since this
-    cell has the prompt already.
+    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). Each
+    item of `filled` names a variable whose text is in the prompt, and the length of the text ("df: 1,234 characters").
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
@@ -105,10 +103,7 @@ def head(
 
 
 def without_style(block: Block) -> Block:
-    """Return the block without the style sheet at the beginning of its HTML.
-
-    In a finished run, a later block contains the style sheet.
-    """
+    """Return the block without the style sheet at its beginning, since a later block of a finished run has the sheet."""
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
@@ -124,11 +119,7 @@ def written(body: str) -> str:
 
 
 def reasoning_block(text: str, *, streaming: bool = False) -> Block:
-    """Return the block of the model's reasoning.
-
-    Only the first words are visible; the other words are folded. If `streaming` is true, the block is one line with the last
-    words.
-    """
+    """Return the block of the model's reasoning: its first words, and the rest folded; while streaming, its last words."""
     if streaming:
         last = text[-_LAST_WORDS:].rstrip().rpartition("\n")[2].strip()
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
@@ -142,10 +133,7 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
 
 
 def _split_beginning(text: str) -> tuple[str, str]:
-    """Split the model's reasoning into (the first words, the rest).
-
-    The first words are the visible title of the fold. The fold contains only the rest.
-    """
+    """Split the model's reasoning into (the first words, for the title of the fold; the rest, for the fold)."""
     line, _, rest = text.strip().partition("\n")
     if line.startswith(("```", "~~~")):
         return "", text
@@ -169,11 +157,7 @@ def notice(text: str, kind: str = "info") -> Block:
 
 
 def retry_block(retry: Retry) -> Block:
-    """Return the line about a retry.
-
-    A retry repeats a failed model call, asks a fallback model, or asks for another answer if the last answer was not
-    accepted.
-    """
+    """Return the line about a repeated model call, about a fallback model, or about an answer that was not accepted."""
     error = shorten(retry.error, 500)
     if retry.of_answer:
         return notice(error, "warning" if retry.attempt else "info")
@@ -190,10 +174,7 @@ _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
 def file_block(change: FileChange, note: str = "") -> Block:
-    """Return the block of a sandbox file that has changed.
-
-    The diff is folded. If there is no diff, `note` is shown after the name.
-    """
+    """Return the block of a sandbox file that has changed, with its diff folded; without a diff, with `note`."""
     mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
     name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
     title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
@@ -209,14 +190,9 @@ def file_block(change: FileChange, note: str = "") -> Block:
 
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
-    """Return `text` if it has at most `most` characters.
-
-    Of a longer text, return the beginning and a last line. The last line gives the number of omitted characters, and `where`,
-    the expression for the whole text.
-    """
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
+    """Shorten `text` to `most` characters. The last line then says how many are left out of the text `where`."""
+    shown, more = take_beginning(text, where, most, most)
+    return f"{shown}\n{more}" if more else text
 
 
 def money(cost: float | None) -> str:
@@ -245,28 +221,30 @@ _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
 def tell_tokens(usage: Usage) -> list[str]:
-    """Return the number of tokens as text.
-
-    If the provider has read tokens from its cache, return separate texts for the input and the output.
-    """
+    """Return the number of tokens as text; as two texts (input, output) if the provider has read tokens from its cache."""
     if not usage.cache_read_tokens:
         return [counted(usage.total_tokens, "token")]
     read = f"{usage.cache_read_tokens:,} of them from cache"
     return [f"{counted(usage.input_tokens, 'token')} in, {read}", f"{usage.output_tokens:,} out"]
 
 
-def _find_fallbacks(result: Result) -> list[str]:
-    """Return the models that have answered, except the model that was called first."""
-    asked = [span for span in result.spans if span.kind == "model"]
-    return list(dict.fromkeys(one.name for one in asked if not one.is_error and one.name != asked[0].name))
+def name_models(result: Result) -> Mapping[str, str]:
+    """Return the models of a run's spans: the name in the span -> the name that a person knows.
+
+    The two differ for a scripted or recorded model. The name in the span is then different in each kernel.
+    """
+    fallbacks = (event.model for event in result.events if isinstance(event, Retry) and event.model)
+    titles = iter([result.model, *fallbacks])
+    names = dict.fromkeys(span.name for span in result.spans if span.kind == "model")
+    known = {name: next(titles, "") for name in names}
+    return {name: title if title and name.startswith("toolloop/") else name for name, title in known.items()}
 
 
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """Return the line below a run: why it stopped, its calls, tokens, cost and time, and the expression for its answer.
 
-    `name` is the notebook's variable that holds `result`. `picture` is the timeline as HTML. The timeline and the style
-    sheet are folded behind the line. Sites that render the block as Markdown show the text of a `<style>` element. The fold
-    hides this text.
+    `name` is the notebook's variable that holds `result`. `picture`, the timeline as HTML, is folded behind the line. So is
+    the style sheet, since sites that render the block as Markdown show the text of a `<style>` element.
     """
     stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
     is_missing = result.output is None and result.text.strip() != "null"  # "null" may be a valid output
@@ -275,9 +253,11 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     words = [stop]
     if result.usage.calls or result.events or result.stop_reason != "runtime_error":
         words.append(counted(result.usage.calls, "model call"))
-        words += [_calls(result)] if result.calls else []
+        words += [_count_calls(result)] if result.calls else []
         words += [*tell_tokens(result.usage), money(result.cost)]
-    words += [f"answered by {model}" for model in _find_fallbacks(result)]
+    names = name_models(result)
+    answered = dict.fromkeys(one.name for one in result.spans if one.kind == "model" and not one.is_error)
+    words += [f"answered by {names[one]}" for one in answered if one != next(iter(names))]
     if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
         words.append(took)
     items = ["", *(inline(fact) for fact in words[1:])]
@@ -297,20 +277,16 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     return Block(html, " · ".join(map(in_a_line, words)))
 
 
-def _calls(result: Result) -> str:
-    """Return the number of tool calls as text.
-
-    In parentheses are the numbers of errors, approvals, denials and cancelled calls.
-    """
+def _count_calls(result: Result) -> str:
+    """Return the number of tool calls as text, with the numbers of errors, approvals, denials and cancelled calls."""
     asked = {one.call_id: one.decision for one in result.approvals}
     words = Counter[str]()
     for one in result.tool_results:
-        decision = one.decision or asked.pop(one.id, None)
-        asked.pop(one.id, None)
+        first = asked.pop(one.id, None)
+        decision = one.decision or first
         words[find_status(one, decision)] += 1
         words["approved"] += is_approval(decision)
-    for decision in filter(None, asked.values()):
-        words["approved" if decision.allowed else "denied"] += 1
+    words.update("approved" if decision.allowed else "denied" for decision in asked.values() if decision)
     errors = words["failed"] + words["invalid"] + words["refused"]
     counts = [(errors, "error" if errors == 1 else "errors")]
     counts += [(words[word], word) for word in ("approved", "denied", "cancelled")]
@@ -329,10 +305,7 @@ def is_approval(decision: Decision | None) -> bool:
 
 
 OF_CALL = 4_000_000
-"""The HTML of one call has at most this many characters.
-
-The limit leaves room for the largest picture (MOST_IMAGE) and for some text.
-"""
+"""The HTML of one call has at most this many characters: the largest picture (MOST_IMAGE) and some text."""
 OF_ARGUMENTS = 200_000
 """The HTML of one call's arguments has at most this many characters, not counting arguments that a person has changed."""
 MOST_OUTPUTS = 100
@@ -341,17 +314,19 @@ MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
 
-def take_beginning(text: str, where: str = "") -> tuple[str, str]:
+def take_beginning(
+    text: str, where: str = "", most: int = MOST_CHARACTERS, most_lines: int = MOST_LINES
+) -> tuple[str, str]:
     """Return (the beginning of a long text, a line that says how much is left out). If nothing is left out, the line is "".
 
     `where` is the expression for the whole text. The line ends with this expression.
     """
     lines = text.split("\n")
-    if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:
+    if len(text) <= most and len(lines) <= most_lines:
         return text, ""
-    shown = "\n".join(lines[:MOST_LINES])
-    left_out = counted(len(lines) - MOST_LINES, "more line")
-    if len(shown) > MOST_CHARACTERS:
-        shown = shown[:MOST_CHARACTERS]
+    shown = "\n".join(lines[:most_lines])
+    left_out = counted(len(lines) - most_lines, "more line")
+    if len(shown) > most:
+        shown = shown[:most]
         left_out = counted(len(text) - len(shown), "more character")
     return shown + "\n", f"… {left_out}" + (f": {where}" if where else "")

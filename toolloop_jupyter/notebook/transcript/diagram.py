@@ -14,10 +14,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...core.events import Result, Span
+from ...core.events import Result
 from ...core.text import are_times_kept, shorten, tell_duration
 from ..html import block, esc, fold, in_a_line, pre
-from .blocks import Block, find_status
+from .blocks import Block, find_status, name_models
 
 MOST = 60
 """The picture has at most this many rows. Of a longer run, the picture shows the first and the last rows."""
@@ -45,11 +45,8 @@ class _Row:
 
     @property
     def took(self) -> str:
-        return (
-            tell_duration(self.end - self.start)
-            if self.end > self.start or self.who not in ("", "you")
-            else ""
-        )
+        is_moment = self.end <= self.start and self.who in ("", "you")
+        return "" if is_moment else tell_duration(self.end - self.start)
 
 
 _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "denied": "⊘", "stopped": "■", "": " "}
@@ -60,28 +57,48 @@ def timeline(result: Result) -> Block:
 
     The block has the picture, and the same timeline in characters.
     """
-    rows, end = _rows(result)
-    text = _in_characters(rows, end)
+    rows, end = _list_rows(result)
+    lines = []
+    for row in rows:
+        name = f"{_MARKS[row.who]} {in_a_line(shorten(row.label, 23))}"
+        lines.append(f"{name:<26} {_draw_bar(row, end) if row.took else ''} {row.took}".rstrip())
+    if any(row.took for row in rows):
+        lines.append(f"{'':<26} 0{_tell_time(end):>{_BAR - 1}}")
+    text = "\n".join(lines)
     return Block(block("tlj-time-line", picture(result) + fold("as text", pre(esc(text)))), text)
 
 
 def picture(result: Result) -> str:
     """Return only the picture, as an `<img>` element."""
-    rows, end = _rows(result)
-    data = base64.b64encode(_svg(rows, end).encode()).decode()
+    rows, end = _list_rows(result)
+    height = (len(rows) + 1) * _ROW + 8
+    data = base64.b64encode(_draw_svg(rows, end, height).encode()).decode()
     spoken = [f"{row.label} {row.took}".strip() for row in rows if row.who]
     more = f", and {len(spoken) - 12} more" if len(spoken) > 12 else ""
     alt = esc(f"timeline: {', '.join(spoken[:12])}{more}")
     return (
-        f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}" width="{_WIDTH}" height="{_height(rows)}" '
+        f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}" width="{_WIDTH}" height="{height}" '
         'style="max-width:100%;height:auto">'
     )
 
 
-def _rows(result: Result) -> tuple[list[_Row], float]:
+def _list_rows(result: Result) -> tuple[list[_Row], float]:
     """Return (the rows of the picture, the number of seconds that the picture covers)."""
-    spans = _tell_spans(result.spans)
-    rows = _tell_denials([_row(span, result.model) for span in spans], result)
+    spans, names = list(result.spans), name_models(result)
+    if not are_times_kept():  # then all spans get the same length, so that two runs give the same picture
+        spans = [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]
+    denials = [find_status(one, one.decision) == "denied" for one in result.tool_results]
+    is_in_order = len(denials) == sum(span.kind == "tool" for span in spans)
+    next_denial = iter(denials if is_in_order else ())
+    rows = []
+    for span in spans:
+        who: str = "error" if span.is_error else span.kind
+        label = names.get(span.name, span.name)
+        if span.kind == "approval":
+            who, label = "you", f"{'denied' if span.is_error else 'allowed'} {span.name}"
+        elif span.kind == "tool":
+            who, label = "denied" if next(next_denial, False) else who, span.name
+        rows.append(_Row(who, label, span.start, span.end))
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
         rows[-1] = replace(rows[-1], who="stopped")  # the person has stopped the run, which is no error
     if len(rows) > MOST:
@@ -90,56 +107,28 @@ def _rows(result: Result) -> tuple[list[_Row], float]:
     return [_Row("you", "you ask"), *rows], max((span.end for span in spans), default=0.0) or 1.0
 
 
-def _tell_denials(rows: list[_Row], result: Result) -> list[_Row]:
-    """Mark the rows of denied calls, so that these rows are not drawn as errors.
-
-    The rows of tool calls have the same order as the results in `result.tool_results`.
-    """
-    calls = [number for number, span in enumerate(result.spans) if span.kind == "tool"]
-    if len(calls) == len(result.tool_results):
-        for number, call in zip(calls, result.tool_results, strict=True):
-            if find_status(call, call.decision) == "denied":
-                rows[number] = replace(rows[number], who="denied")
-    return rows
-
-
-def _row(span: Span, model: str) -> _Row:
-    if span.kind == "approval":
-        decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody could be asked
-        return _Row("you", f"{decision} {span.name}", span.start, span.end)
-    if span.kind == "model":
-        # The row of a scripted or recorded model has the name that a person knows. The internal name is different in each
-        # kernel.
-        name = model if span.name.startswith("toolloop/") and model else span.name
-        return _Row("error" if span.is_error else "model", name, span.start, span.end)
-    return _Row("error" if span.is_error else "tool", span.name, span.start, span.end)
-
-
-def _height(rows: Sequence[_Row]) -> int:
-    return (len(rows) + 1) * _ROW + 8
-
-
-def _svg(rows: Sequence[_Row], end: float) -> str:
-    height, room = _height(rows), _WIDTH - _LEFT - _RIGHT
+def _draw_svg(rows: Sequence[_Row], end: float, height: int) -> str:
+    room, bottom = _WIDTH - _LEFT - _RIGHT, height - _ROW
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
         f'font-family="system-ui,sans-serif" font-size="12" fill="{_TEXT}">'
     )
-    ends = height - _ROW
     marks = [(f"{_LEFT + room * part / 4:.1f}", end * part / 4) for part in range(5)]
-    grid = (f'<path d="M{x} 4V{ends}" stroke="{_GRID}" stroke-opacity=".3"/>' for x, _ in marks)
-    lines = (_svg_row(row, 4 + number * _ROW, room / end) for number, row in enumerate(rows))
-    scale = [f'<text x="{x}" y="{ends + 14}" text-anchor="middle">{_scale(at)}</text>' for x, at in marks]
-    return "".join([head, *grid, *lines, *(scale if _has_length(rows) else ()), "</svg>"])
+    grid = (f'<path d="M{x} 4V{bottom}" stroke="{_GRID}" stroke-opacity=".3"/>' for x, _ in marks)
+    lines = (_draw_svg_row(row, 4 + number * _ROW, room / end) for number, row in enumerate(rows))
+    scale = ""
+    if any(row.took for row in rows):
+        y = bottom + 14
+        scale = "".join(
+            f'<text x="{x}" y="{y}" text-anchor="middle">{_tell_time(at)}</text>' for x, at in marks
+        )
+    return "".join([head, *grid, *lines, scale, "</svg>"])
 
 
-def _has_length(rows: Sequence[_Row]) -> bool:
-    return any(row.took for row in rows)
-
-
-def _svg_row(row: _Row, top: int, scale: float) -> str:
+def _draw_svg_row(row: _Row, top: int, scale: float) -> str:
     middle, color = top + _ROW / 2, _COLORS.get(row.who, _TEXT)
-    label = f'<text x="4" y="{middle + 4:g}"><tspan fill="{color}">{_MARKS[row.who]}</tspan> {_xml(shorten(row.label, 23))}</text>'
+    name = html.escape(_NOT_XML.sub("\ufffd", in_a_line(shorten(row.label, 23))))
+    label = f'<text x="4" y="{middle + 4:g}"><tspan fill="{color}">{_MARKS[row.who]}</tspan> {name}</text>'
     if not row.who:
         return label
     x = _LEFT + row.start * scale
@@ -150,42 +139,16 @@ def _svg_row(row: _Row, top: int, scale: float) -> str:
     return f'{label}{bar}<text x="{x + width + 6:.1f}" y="{middle + 4:g}">{row.took}</text>'
 
 
-def _xml(text: str) -> str:
-    return html.escape(_NOT_XML.sub("\ufffd", in_a_line(text)))
-
-
-def _scale(seconds: float) -> str:
-    if not seconds:
-        return "0" if are_times_kept() else ""
-    return tell_duration(seconds)
-
-
-def _in_characters(rows: Sequence[_Row], end: float) -> str:
-    lines = []
-    for row in rows:
-        name = f"{_MARKS[row.who]} {in_a_line(shorten(row.label, 23))}"
-        bar = _bar(row.start / end, row.end / end) if row.took else ""
-        lines.append(f"{name:<26} {bar} {row.took}".rstrip())
-    if _has_length(rows):
-        lines.append(f"{'':<26} 0{_scale(end):>{_BAR - 1}}")
-    return "\n".join(lines)
+def _tell_time(seconds: float) -> str:
+    """Return a time on the scale of the picture; "" if transcripts have no times."""
+    return tell_duration(seconds) if seconds or not are_times_kept() else "0"
 
 
 _BAR = 32
 """In the timeline in characters, the whole time of the run is this many characters wide."""
 
 
-def _bar(start: float, end: float) -> str:
-    first = min(int(start * _BAR), _BAR - 1)
-    length = max(round((end - start) * _BAR), 1)
+def _draw_bar(row: _Row, end: float) -> str:
+    first = min(int(row.start / end * _BAR), _BAR - 1)
+    length = max(round((row.end / end - row.start / end) * _BAR), 1)
     return ("·" * first + "█" * length)[:_BAR].ljust(_BAR, "·")
-
-
-def _tell_spans(spans: Sequence[Span]) -> list[Span]:
-    """Return a run's spans for the timeline.
-
-    If the user has turned times off, the returned spans have equal lengths and do not overlap.
-    """
-    if are_times_kept():
-        return list(spans)
-    return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]

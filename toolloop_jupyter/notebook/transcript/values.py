@@ -1,30 +1,35 @@
 """Show the value that a tool returned, in the best form that is safe in a notebook.
 
 A value's own display code (`_repr_html_`, a registered formatter, matplotlib) makes a MIME bundle. The best form in the
-bundle is shown: a picture as embedded data, else HTML that is reduced to nh3's allowlist, else text. Scripts, styles, remote
-pictures, and MIME types that only one front-end knows are never shown. The reason is that a tool may have fetched hostile
-data.
+bundle is shown: a picture as embedded data, else HTML that is reduced to nh3's allowlist, else text. A tool may have fetched
+hostile data, so scripts, styles, remote pictures, and MIME types that only one front-end knows are never shown.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import enum
-import io
+import functools
 import itertools
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from ...core.events import Attachment
 from ...core.execution import Raised, attempt_call
-from ...core.results import decode_picture, describe, detect_format, find_figure, find_pictures, is_drawable
+from ...core.results import (
+    decode_picture,
+    describe,
+    detect_format,
+    draw_picture,
+    find_figure,
+    find_pictures,
+    is_drawable,
+)
 from ...core.text import remove_ansi, shorten
 from ..html import (
     BLOCK,
@@ -48,7 +53,9 @@ from ..html import (
     table,
     visible,
 )
-from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, text_block
+from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning
+
+_Several: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
 
 MOST_HTML = 200_000
 _SHORT = 40
@@ -87,29 +94,23 @@ def show_value(value: object, model_text: str = "", expression: str = "") -> Sho
 
 def _show_value(value: object, model_text: str, expression: str) -> Shown:
     if value is None:
-        if model_text in ("", "None", "null"):
-            return Shown("", "", "nothing")
-        return show_text(model_text, expression)
+        is_empty = model_text in ("", "None", "null")
+        return Shown("", "", "nothing") if is_empty else show_text(model_text, expression)
     if isinstance(value, (str, bool, int, float)):
         return show_text(str(value), expression)
     if isinstance(value, (dict, list, tuple)):
         return _show_several(value, expression) or _show_plain_data(value, model_text, expression)
-    axes = _items_of(value)
-    if axes is not None and (several := _show_several(axes, expression)):
-        return several
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.hasobject:
+        # For example the array of axes that `plt.subplots` returns.
+        several = _show_several(list(itertools.islice(value.flat, _MOST_ITEMS + 1)), expression)
+        if several is not None:
+            return several
     shown = show_bundle({"text/plain": model_text, **find_bundle(value)}, expression)
-    return dataclasses.replace(shown, size=_shape(value) or shown.size)
-
-
-def _items_of(array: object) -> list[object] | None:
-    """Return the items of a NumPy array of Python objects, such as the array that `plt.subplots` returns.
-
-    Return None for other values.
-    """
-    module = sys.modules.get("numpy")
-    if module is None or not isinstance(array, module.ndarray) or not array.dtype.hasobject:
-        return None
-    return list(itertools.islice(array.flat, _MOST_ITEMS + 1))
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
+        return dataclasses.replace(shown, size=" × ".join(f"{size:,}" for size in shape))
+    return shown
 
 
 def show_text(text: str, expression: str = "", language: str = "") -> Shown:
@@ -139,10 +140,10 @@ def write_json(value: object, indent: int | None = None) -> str | None:
         return None
 
 
-def _show_plain_data(
-    value: dict[object, object] | list[object] | tuple[object, ...], model_text: str, expression: str
-) -> Shown:
-    size = _find_short(value) or _count(value, len(value))
+def _show_plain_data(value: _Several, model_text: str, expression: str) -> Shown:
+    """Show a list or dict as JSON; a list of texts as lines. If its JSON is short, this JSON is shown in place of its size."""
+    short = write_json(value) if 0 < len(value) <= _SHORT else None
+    size = short if short is not None and len(short) <= _SHORT else _count(value)
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
         shown = show_text("\n".join(map(str, value[: MOST_LINES + 1])), expression)
         return dataclasses.replace(shown, size=size)
@@ -151,19 +152,11 @@ def _show_plain_data(
     return dataclasses.replace(shown, size=size)
 
 
-def _find_short(value: dict[object, object] | list[object] | tuple[object, ...]) -> str:
-    """Return the value as JSON if the JSON is short enough to be shown instead of the value's size; else ""."""
-    text = write_json(value) if 0 < len(value) <= _SHORT else None
-    return text if text is not None and len(text) <= _SHORT else ""
+def _count(value: _Several) -> str:
+    return counted(len(value), *(("entry", "entries") if isinstance(value, dict) else ("item",)))
 
 
-def _count(value: object, count: int) -> str:
-    return counted(count, "entry", "entries") if isinstance(value, dict) else counted(count, "item")
-
-
-def _show_several(
-    value: dict[object, object] | list[object] | tuple[object, ...], expression: str
-) -> Shown | None:
+def _show_several(value: _Several, expression: str) -> Shown | None:
     """Show a list or dict item by item.
 
     Return None if it contains no table and no picture, or more than `_MOST_ITEMS` items.
@@ -172,17 +165,17 @@ def _show_several(
     if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
     parts: list[Shown] = []
-    pictures, room = 0, MOST_OF_PARTS
+    rich_count, room = 0, MOST_OF_PARTS
     seen: set[int] = set()
     for name, item in pairs:
         drawn = {id(picture) for picture in find_pictures(item)}
         if drawn and drawn <= seen:
             continue  # in `(figure, axes)`, both are the same picture
         seen |= drawn
-        pictures += _is_rich(item)
-        shown = Shown("", "") if pictures > MOST_PARTS else show_value(item, describe(item, 2_000).text)
+        rich_count += _is_rich(item)
+        shown = Shown("", "") if rich_count > MOST_PARTS else show_value(item, describe(item, 2_000).text)
         room -= len(shown.html)
-        if pictures > MOST_PARTS or (room < 0 and parts):
+        if rich_count > MOST_PARTS or (room < 0 and parts):
             more = "… more in the whole result" + (f": {expression}" if expression else "")
             parts.append(show_text(more))
             break
@@ -191,37 +184,21 @@ def _show_several(
             shown = Shown(dim(esc(label)) + shown.html, f"{in_a_line(label)}: {shown.text}")
         parts.append(shown)
     html, text = "".join(part.html for part in parts), "\n".join(part.text for part in parts)
-    return Shown(html, text, _count(value, len(pairs)), visual=True)
+    return Shown(html, text, _count(value), visual=True)
 
 
 def _is_rich(value: object) -> bool:
     """Return whether a notebook can show `value` as more than text. This test does not run the value's display code."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
-    if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
-        return is_drawable(value)
-    return any(
-        callable(getattr(type(value), name, None)) for name in ("_repr_html_", "_repr_png_", "_repr_svg_")
-    )
-
-
-def _shape(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
-        return " × ".join(f"{size:,}" for size in shape)
-    return ""
+    displays = (getattr(type(value), name, None) for name in ("_repr_html_", "_repr_svg_"))
+    return find_figure(value) is not None or is_drawable(value) or any(map(callable, displays))
 
 
 # --- from an object to a bundle ---
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
-_WANTED = (
-    *_PICTURES,
-    "text/html",
-    "text/markdown",
-    "text/latex",
-    "text/plain",
-)
+_WANTED = (*_PICTURES, "text/html", "text/markdown", "text/latex", "text/plain")
 
 
 def find_bundle(value: object) -> Mapping[str, object]:
@@ -229,28 +206,32 @@ def find_bundle(value: object) -> Mapping[str, object]:
 
     The object's own display methods and the notebook's registered formatters make the bundle.
     """
-    value = find_figure(value) or value  # axes are shown as their figure
+    figure = find_figure(value)
+    value = value if figure is None else figure  # axes are shown as their figure
     if isinstance(value, (bytes, bytearray)):
         return {f"image/{detect_format(bytes(value))}": bytes(value)} if is_drawable(value) else {}
     bundle: dict[str, object] = {}
-    given = _result_of(getattr(value, "_repr_mimebundle_", None))
-    if isinstance(given, tuple):
-        given = given[0] if given else {}
+    given = _call(getattr(value, "_repr_mimebundle_", None))
+    given = given[0] if isinstance(given, tuple) and given else given
     if isinstance(given, Mapping):
         bundle.update({kind: given[kind] for kind in _WANTED if kind in given})
-    for kind, formatter in _formatters().items():
-        if kind not in bundle and (data := _formatted(formatter, value)) is not None:
+    for kind, formatter in _list_formatters().items():
+        # `formatter(value)` is not called, since IPython prints a traceback into the cell when an object's method fails.
+        try:
+            display: object = functools.partial(formatter.lookup(value), value)
+        except KeyError:
+            display = getattr(value, str(formatter.print_method), None)
+        if kind not in bundle and (data := _call(display)) is not None:
             bundle[kind] = data[0] if isinstance(data, tuple) and data else data  # (data, metadata)
-    if not any(kind.startswith("image/") for kind in bundle) and (figure := _figure_png(value)):
-        bundle["image/png"] = figure
+    if figure is not None and not any(kind in bundle for kind in _PICTURES):
+        bundle["image/png"] = draw_picture(figure)
     return bundle
 
 
-@lru_cache(maxsize=1)
-def _fresh_formatters() -> object:
-    from IPython.core.formatters import DisplayFormatter
-
-    return DisplayFormatter()
+def _call(function: object) -> object:
+    """Call the display code of an object. Return None if it raises an exception or cannot be called."""
+    outcome = attempt_call(function) if callable(function) else None
+    return None if isinstance(outcome, Raised) else outcome
 
 
 class _Formatter(Protocol):
@@ -262,7 +243,7 @@ class _Formatter(Protocol):
         """Return the formatter's function for the class of `value`. Raises KeyError if there is none."""
 
 
-def _formatters() -> dict[str, _Formatter]:
+def _list_formatters() -> dict[str, _Formatter]:
     """Return the notebook's formatters, by MIME type.
 
     Pandas, matplotlib and users register formatters there. Without a notebook, return IPython's default formatters.
@@ -270,38 +251,16 @@ def _formatters() -> dict[str, _Formatter]:
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    display = shell.display_formatter if shell is not None else _fresh_formatters()
+    display = shell.display_formatter if shell is not None else _make_default_display()
     known = cast("Mapping[str, _Formatter]", getattr(display, "formatters", {}))
     return {kind: known[kind] for kind in _WANTED[:-1] if kind in known}
 
 
-def _formatted(formatter: _Formatter, value: object) -> object:
-    # `formatter(value)` is not called, since IPython prints a traceback into the cell when an object's method fails.
-    try:
-        function = formatter.lookup(value)
-    except KeyError:
-        return _result_of(getattr(value, str(formatter.print_method), None))
-    return _result_of(lambda: function(value))
+@functools.cache
+def _make_default_display() -> object:
+    from IPython.core.formatters import DisplayFormatter
 
-
-def _result_of(function: object) -> object:
-    """Call `function`, the display code of an object, and return the result.
-
-    Return None if `function` raises an exception or cannot be called.
-    """
-    if not callable(function):
-        return None
-    outcome = attempt_call(function)
-    return None if isinstance(outcome, Raised) else outcome
-
-
-def _figure_png(value: object) -> bytes | None:
-    module = sys.modules.get("matplotlib.figure")
-    if module is None or not isinstance(value, module.Figure):
-        return None
-    buffer = io.BytesIO()
-    _result_of(lambda: value.savefig(buffer, format="png", dpi=96, bbox_inches="tight"))
-    return buffer.getvalue() or None
+    return DisplayFormatter()
 
 
 # --- from a bundle to HTML ---
@@ -339,21 +298,19 @@ def _picture(kind: str, data: object, words: str) -> Shown | None:
 
     Return None if the data is not valid. Inside `<img>`, an SVG cannot run scripts or load anything.
     """
-    if kind == "image/svg+xml":
-        encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
-    elif isinstance(data, (bytes, bytearray)):
-        encoded = base64.b64encode(bytes(data)).decode()
+    is_svg = kind == "image/svg+xml"
+    data = str(data).encode("utf-8", "replace") if is_svg else data
+    if isinstance(data, (bytes, bytearray)):
+        encoded = base64.b64encode(data).decode()
     else:
         encoded = re.sub(r"\s+", "", str(data))
-    try:
-        start = base64.b64decode(encoded[:64], validate=True)
-    except (binascii.Error, ValueError):
+    start = attempt_call(base64.b64decode, encoded[:64])
+    if not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", encoded) or isinstance(start, Raised):
         return None
-    if not encoded or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", encoded):
+    if not is_svg and f"image/{detect_format(start)}" != kind:
         return None
-    if kind != "image/svg+xml" and f"image/{detect_format(start)}" != kind:
-        return None
-    size = f"{kind.split('/')[1].split('+', maxsplit=1)[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
+    name = kind.removeprefix("image/").removesuffix("+xml").upper()
+    size = f"{name} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
     if len(encoded) > MOST_IMAGE:
         return Shown(f"<p>{size}: too large to keep in the notebook</p>", size, size)
     alt = esc(words[:200] or size)
@@ -368,14 +325,8 @@ _MOST_ITEMS = 100
 _MOST_COLUMNS = 6
 
 
-def answer_block(text: str, output: object = None) -> Block:
-    """Return the block of a run's answer.
-
-    If there is an `output` (the validated instance), the block shows the output as a table. The model's raw text is folded
-    below the table. If there is no output, the block shows the text.
-    """
-    if output is None:
-        return text_block(text)
+def answer_block(text: str, output: object) -> Block:
+    """Return the block of a validated `output`, as a table. The model's raw text is folded below the table."""
     raw = ""
     if text.strip():
         shown, more = take_beginning(text)
@@ -397,17 +348,14 @@ class _Told:
     is_nested: bool = False
 
     def below(self, name: str) -> list[str]:
-        """Return the lines, with a label above them. `name` is the label. A simple value of one line is beside the label."""
+        """Return the lines with `name` as their label: beside a simple value of one line, else above the lines."""
         if len(self.lines) == 1 and not self.is_nested:
             return [f"{name}: {self.lines[0]}"]
         return [f"{name}:", *("  " + line for line in self.lines)]
 
 
 def _tell(value: object, depth: int = 0) -> _Told:
-    """Return a value in a run's `output` as HTML and lines.
-
-    A value with fields becomes a table. A sequence becomes a table or a list. Other values become text.
-    """
+    """Return a value as HTML and lines: fields as a table, a sequence as a table or a list, any other value as text."""
     fields = list_fields(value)
     items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
     if fields is None and items is None:
@@ -415,9 +363,7 @@ def _tell(value: object, depth: int = 0) -> _Told:
     if depth >= _DEEPEST:
         text = shorten(repr(value)[:2_000], 500)
         return _Told(f"<code>{esc(text)}</code>", visible(text).split("\n"), is_nested=True)
-    if fields is not None:
-        return _tell_fields(fields, depth)
-    return _tell_items(items or [], depth)
+    return _tell_items(items or [], depth) if fields is None else _tell_fields(fields, depth)
 
 
 def _tell_fields(fields: Mapping[str, object], depth: int) -> _Told:
@@ -435,18 +381,14 @@ def _tell_items(items: list[object], depth: int) -> _Told:
     told = [_tell(item, depth + 1) for item in items[:_MOST_ITEMS]]
     lines = [line for one in told for line in (f"- {one.lines[0]}", *("  " + rest for rest in one.lines[1:]))]
     columns = list(told[0].parts)
-    if (
-        len(told) > 1
-        and 0 < len(columns) <= _MOST_COLUMNS
-        and all(list(one.parts) == columns for one in told)
-    ):
+    has_columns = 0 < len(columns) <= _MOST_COLUMNS and all(list(one.parts) == columns for one in told)
+    if len(told) > 1 and has_columns:
         header = _row("th", map(inline, columns), ' scope="col"')
         rows = (_row("td", (part.html for part in one.parts.values())) for one in told)
         html = f'<table style="{TABLE}">{header}{"".join(rows)}</table>'
     else:
-        html = (
-            f'<ul style="margin:0;padding-left:1.2em">{"".join(f"<li>{one.html}</li>" for one in told)}</ul>'
-        )
+        listed = "".join(f"<li>{one.html}</li>" for one in told)
+        html = f'<ul style="margin:0;padding-left:1.2em">{listed}</ul>'
     return _Told(html + _more(len(items)), lines, is_nested=True)
 
 
