@@ -86,7 +86,7 @@ JUPYTER = {
 }
 """What core, teaching and mcp know nothing of."""
 
-PUBLIC_MODULES = {f"{PACKAGE}.core.session.files"}
+PUBLIC_MODULES = {f"{PACKAGE}.core.session.sandbox"}
 """Modules that are public names themselves (`toolloop_jupyter.sandbox`)."""
 PUBLIC_FACES = {PACKAGE, f"{PACKAGE}.teaching", f"{PACKAGE}.mcp"}
 """Packages whose names people import."""
@@ -500,7 +500,7 @@ BAD: list[tuple[Rule, dict[str, str]]] = [
             ("core/models/call.py", "def f():\n    from litellm import acompletion"),
             ("notebook/live/view.py", "import ipywidgets as w"),
             ("notebook/live/view.py", "import importlib\nimportlib.import_module('ipykernel.comm')"),
-            ("core/session/sync.py", "import nest_asyncio2"),
+            ("core/session/stream.py", "import nest_asyncio2"),
             ("notebook/magic/cell.py", "from traitlets import Unicode"),
         )
     ),
@@ -590,7 +590,7 @@ def test_every_rule_is_tried_on_bad_code():
 
 
 GOOD = {
-    "__init__.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .api import run\n    from .core.session import files as sandbox",
+    "__init__.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .api import run\n    from .core.session import sandbox",
     "api.py": LONG
     + "from .core.models import call_model\nfrom .core.session import keep\nfrom .notebook import live\nlive.show",
     "core/execution/__init__.py": "from .guard import guard",
@@ -601,8 +601,8 @@ GOOD = {
     "core/models/client.py": LONG
     + "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from litellm import X\n"
     + "def load_litellm():\n    import litellm\n    return litellm",
-    "core/session/__init__.py": "from .files import keep",
-    "core/session/files.py": "from ..models import call_model\ndef keep():\n    try:\n        x\n    except BaseException:\n        y()\n        raise",
+    "core/session/__init__.py": "from .sandbox import keep",
+    "core/session/sandbox.py": "from ..models import call_model\ndef keep():\n    try:\n        x\n    except BaseException:\n        y()\n        raise",
     "notebook/kernel/__init__.py": "",
     "notebook/live/__init__.py": "from .show import show",
     "notebook/live/show.py": LONG

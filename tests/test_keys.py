@@ -13,7 +13,7 @@ from support.leaks import KEY, echoing
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.failures import redact
-from toolloop_jupyter.core.session.options import build_config
+from toolloop_jupyter.core.session.keywords import build_config
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live.places import OutputColumn
 from toolloop_jupyter.notebook.live.writing import TerminalWriter

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         Session,
     )
     from .core.session import (
-        files as sandbox,
+        sandbox as sandbox,
     )
     from .core.tools import ToolContext, tool
     from .notebook.live import show
@@ -145,7 +145,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "sandbox":
-        return import_module(".core.session.files", __name__)
+        return import_module(".core.session.sandbox", __name__)
     if name in _MODULE_OF:
         value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value

@@ -178,7 +178,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
     """Make a session with one turn, and return the turn's stream."""
     session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
-    return AsyncEventStream(session, prompt, streamed=streamed, close_session=True)
+    return AsyncEventStream(session, prompt, streamed=streamed)
 
 
 @_with_keywords

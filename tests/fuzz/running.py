@@ -16,7 +16,8 @@ from fuzz.seam import Seen
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.events import Approval, Done, HarnessError, Observer, OutputInvalid
 from toolloop_jupyter.core.models import Answers, Delta, ProviderError, ProviderRequest, await_litellm, call
-from toolloop_jupyter.core.session import AsyncSession, options
+from toolloop_jupyter.core.session import AsyncSession
+from toolloop_jupyter.core.session import keywords as session_keywords
 from toolloop_jupyter.core.tools import make_tools
 from toolloop_jupyter.teaching import registry
 
@@ -186,7 +187,7 @@ def watch(
     with (
         unexpected_in(seen),
         mock.patch.object(call, "asyncio", _AT_ONCE),
-        mock.patch.object(options, "make_tools", _describe_once),
+        mock.patch.object(session_keywords, "make_tools", _describe_once),
     ):
         try:
             session = aagent_session(Harness.TOOL_LOOP, model=model, **keywords)

@@ -20,7 +20,7 @@ from toolloop_jupyter.api import aagent, aagent_session
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.core.session.options import Harness
+from toolloop_jupyter.core.session.keywords import Harness
 from toolloop_jupyter.teaching.parts import call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.recording import Recorder, Replay, ReplayMismatch
 from toolloop_jupyter.teaching.scripted import ScriptedModel

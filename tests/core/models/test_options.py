@@ -12,7 +12,7 @@ from support.servers import answer, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.options import Kind, check_completion_options, find_option
-from toolloop_jupyter.core.session.options import build_config
+from toolloop_jupyter.core.session.keywords import build_config
 
 KEY = "sk-gateway-0123456789"
 ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}

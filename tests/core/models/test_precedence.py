@@ -7,7 +7,7 @@ import pytest
 from support.servers import answer
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.core.session.options import build_config
+from toolloop_jupyter.core.session.keywords import build_config
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 GATEWAY_KEY = "sk-gateway-0123456789"

@@ -8,7 +8,7 @@ import pytest
 
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.conversation.history import validate
-from toolloop_jupyter.core.session.session import MOST_UNREAD
+from toolloop_jupyter.core.session.stream import MOST_UNREAD
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 

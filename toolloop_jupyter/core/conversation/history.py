@@ -48,13 +48,10 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 class History:
     """The messages of one session. Only the session and its loop change them; all other code gets copies."""
 
-    def __init__(
-        self, messages: Iterable[ReadMessage] = (), turns: Sequence[object] = (), family: str = ""
-    ) -> None:
+    def __init__(self, messages: Iterable[ReadMessage] = (), turns: Sequence[object] = ()) -> None:
         """Begin with a copy of `messages`. Raises HistoryInvalid, which lists every problem, if they are not valid.
 
         `turns` has the index of each turn's first message. If one index is impossible, all indexes are ignored.
-        `family` is the family of the models that wrote the messages; "" if it is not known.
         """
         self._messages: list[Message] = []
         self._answers: dict[str, Message] = {}
@@ -63,7 +60,7 @@ class History:
         """The copies of messages that were made for the last model call."""
         self.starts: list[int] = []
         """For each turn, the index of its first message."""
-        self.family = family
+        self.family = ""
         """The family of the models that wrote these messages (see `Route.family`); "" if it is not known."""
         if messages != ():
             if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
@@ -173,8 +170,10 @@ class History:
     def answer(self, call_id: str, text: str, pictures: Sequence[str] = ()) -> None:
         """Set the content of the tool message that answers one call of the last tool calls: a text, and the addresses of pictures."""
         text = join_surrogates(text)
-        images = [{"type": "image_url", "image_url": {"url": url}} for url in pictures]
-        self._answers[call_id]["content"] = [{"type": "text", "text": text}, *images] if images else text
+        self._answers[call_id]["content"] = text
+        if pictures:
+            images = ({"type": "image_url", "image_url": {"url": url}} for url in pictures)
+            self._answers[call_id]["content"] = [{"type": "text", "text": text}, *images]
 
     def answer_of(self, call_id: str) -> str:
         """Return the text of the tool message for call `call_id`. Return "" if the last tool calls do not contain this call."""

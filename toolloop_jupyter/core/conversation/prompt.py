@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..events import ArgumentInvalid, Attachment
 from ..execution import Raised, attempt_call, describe_error
@@ -80,14 +80,9 @@ class Prompt:
 
     @property
     def needs(self) -> list[Need]:
-        """The kinds of content in this prompt other than text. The model must accept each kind."""
-        return [] if isinstance(self.content, str) else list_needs(self.content)
-
-
-def list_needs(content: object) -> list[Need]:
-    """Return the kinds of content in a message other than text, each kind once. The model must accept each kind."""
-    parts = content if isinstance(content, list) else []
-    return list(dict.fromkeys(_NEEDS[kind] for kind in map(_get_kind, parts) if kind in _NEEDS))
+        """The kinds of content in this prompt other than text, each kind once. The model must accept each kind."""
+        kinds = map(_get_kind, self.content) if isinstance(self.content, list) else ()
+        return list(dict.fromkeys(_NEEDS[kind] for kind in kinds if kind in _NEEDS))
 
 
 def _get_kind(part: Mapping[str, object]) -> str:
@@ -99,9 +94,8 @@ def _get_kind(part: Mapping[str, object]) -> str:
 def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Prompt:
     """Make a Prompt from a text, or from a list of texts, pictures, paths, content parts and other values.
 
-    Figures are drawn and files are read here. If a figure or a file changes later, the Prompt stays the same. Raises
-    ArgumentInvalid for an empty prompt, for a file that is missing, too large or of an unknown kind, and for a value that
-    cannot be written as text.
+    Figures are drawn and files are read here, once. Raises ArgumentInvalid for an empty prompt, for a file that is missing, too
+    large or of an unknown kind, and for a value that cannot be written as text.
     """
     if isinstance(given, Prompt):
         return given
@@ -115,22 +109,25 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
         raise ArgumentInvalid(
             f"a prompt is a text, or a list of texts, pictures, paths and other values, not {kind}: write [text, value]"
         )
-    writer = _Writer(name_code)
-    items: list[Any] | Raised = attempt_call(list, given or ())
-    for number, item in enumerate([] if isinstance(items, Raised) else items, 1):
-        if isinstance(added := attempt_call(writer.add, item), Raised):
-            _raise_unreadable(f"item {number} of the prompt", added)
-        writer.end_item()
-    if isinstance(items, Raised):
-        _raise_unreadable("the prompt", items)
-    return writer.make_prompt()
+    writer, number = _Writer(name_code), 0
 
+    def write_items() -> None:
+        nonlocal number
+        for item in list(given or ()):
+            number += 1
+            writer.add(item)
 
-def _raise_unreadable(what: str, raised: Raised) -> NoReturn:
-    """Raise ArgumentInvalid for an exception that an object in the prompt has raised."""
-    if isinstance(raised.error, ArgumentInvalid):
-        raise raised.error
-    raise ArgumentInvalid(f"{what} cannot be read: {describe_error(raised.error, 300)}") from None
+    if isinstance(written := attempt_call(write_items), Raised):  # code of the items may fail
+        if isinstance(written.error, ArgumentInvalid):
+            raise written.error
+        what = f"item {number} of the prompt" if number else "the prompt"
+        raise ArgumentInvalid(f"{what} cannot be read: {describe_error(written.error, 300)}") from None
+    if not writer.parts:
+        raise ArgumentInvalid(_EMPTY)
+    text = "\n\n".join(writer.words)
+    is_text = all(part["type"] == "text" and len(part) == 2 for part in writer.parts)
+    content = text if is_text else writer.parts
+    return Prompt(content, text, tuple(writer.attached), tuple(writer.filled))
 
 
 @dataclass
@@ -148,38 +145,26 @@ class _Writer:
     _words: list[str] = field(default_factory=list)
 
     def add(self, item: object) -> None:
-        """Write one item of the prompt."""
+        """Write one item of the prompt. The text of the next item begins a new part."""
         given: Any = item
         if type(item) is Template:  # `isinstance` would ask `__class__`, which may raise
             for piece in given.pieces:
-                self._add_text(piece) if isinstance(piece, str) else self._fill_in(piece)
-        elif type(item) is Named:
-            self._attach(given.value, given.name)
+                self._add_text(piece) if isinstance(piece, str) else self._add_value(piece, is_inside=True)
         else:
-            self._attach(item, "")
-
-    def end_item(self) -> None:
-        """End the item: the next text begins a new part."""
+            self._attach(given if type(item) is Named else Named("", given))
         self._end_text()
         if (words := "".join(self._words)).strip():
             self.words.append(words)
         self._words.clear()
-
-    def make_prompt(self) -> Prompt:
-        if not self.parts:
-            raise ArgumentInvalid(_EMPTY)
-        text = "\n\n".join(self.words)
-        is_text = all(part["type"] == "text" and len(part) == 2 for part in self.parts)
-        return Prompt(text if is_text else self.parts, text, tuple(self.attached), tuple(self.filled))
 
     def _add_text(self, text: str) -> None:
         text = join_surrogates(str.__str__(text))
         self._text.append(text)
         self._words.append(text)
 
-    def _add_named_text(self, name: str, text: str) -> None:
-        """Write a text. If `name` is not "", write one line with the name before the text and one line after the text."""
-        self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name else text)
+    def _add_named_text(self, name: str, text: str, *, has_frame: bool = True) -> None:
+        """Write a text, and with a frame, its name in a line before and a line after the text. `name` may be ""."""
+        self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name and has_frame else text)
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
     def _end_text(self) -> None:
@@ -193,28 +178,32 @@ class _Writer:
         self.attached.append(Attachment(kind, name, address, is_sent=True))
         self._words.append(f"[{name}]")
 
-    def _fill_in(self, named: Named) -> None:
-        """Write a value that stands inside a text, at `{{name}}`."""
-        if not self._draw(named.value, named.name):
-            text = tell_text(named, self.name_code)
-            self._add_text(text)
-            self.filled.append(f"{named.name}: {len(text):,} characters")
-            self._draw_parts(named.value, named.name)
-
-    def _attach(self, value: Any, name: str) -> None:
+    def _attach(self, named: Named) -> None:
         """Write a value that is a whole item of the prompt."""
+        value: Any = named.value
         kind = type(value)  # `isinstance` would ask `__class__`, which may raise
         if issubclass(kind, str):
             self._add_text(value)
         elif issubclass(kind, PurePath):
-            self._add_file(_read_file(Path(value)), _make_plain(name or value.name))
+            self._add_file(_read_file(Path(value)), _make_plain(named.name or value.name))
         elif issubclass(kind, (bytes, bytearray)) and _detect_kind(bytes(value)) not in ("", "text"):
-            self._add_file(bytes(value), name)
+            self._add_file(bytes(value), named.name)
         elif issubclass(kind, dict) and _get_kind(value) in _PARTS:
-            self._add_given(_read_part(value), name)
-        elif not self._draw(value, name):
-            self._add_named_text(name, tell_text(Named(name, value), self.name_code))
-            self._draw_parts(value, name)
+            self._add_given(_read_part(value), named.name)
+        else:
+            self._add_value(named, is_inside=False)
+
+    def _add_value(self, named: Named, *, is_inside: bool) -> None:
+        """Write a value as a picture, or as text and the pictures in the value. `is_inside`: True for `{{name}}` in a text."""
+        value, name = named.value, named.name
+        if self._draw(value, name):
+            return
+        self._add_named_text(name, tell_text(named, self.name_code), has_frame=not is_inside)
+        if issubclass(type(value), (list, tuple, dict)):
+            found = attempt_call(find_pictures, value)  # code of the parts may fail
+            for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
+                if data := draw_picture(one):
+                    self._add_picture(data, name)
 
     def _draw(self, value: object, name: str) -> bool:
         """Add an image of `value` to the prompt and return True. If no image can be made, return False.
@@ -240,20 +229,12 @@ class _Writer:
             )
         return bool(data)
 
-    def _draw_parts(self, value: object, name: str) -> None:
-        """If `value` is a list, a tuple or a dict, add the pictures that `value` contains."""
-        if issubclass(type(value), (list, tuple, dict)):
-            found = attempt_call(find_pictures, value)  # code of the parts may fail
-            for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
-                if data := draw_picture(one):
-                    self._add_picture(data, name)
-
     def _add_picture(self, data: bytes, name: str) -> None:
         part = {"type": "image_url", "image_url": {"url": make_address(data)}}
         self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
 
     def _add_file(self, data: bytes, name: str) -> None:
-        """Write a file as a picture, a PDF, a sound or a text. The kind is found from the file's content, not from its name."""
+        """Write a file as a picture, a PDF, a sound or a text. Its content, not its name, says which."""
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
@@ -276,7 +257,7 @@ class _Writer:
             )
 
     def _add_given(self, part: Part, name: str) -> None:
-        """Write a content part that a person wrote. The part is not changed."""
+        """Write a content part that a person wrote."""
         if part["type"] == "text":
             self._add_text(part["text"])
             if len(part) > 2 and part["text"].strip():  # fields that the person added (cache_control)
@@ -296,10 +277,9 @@ class _Writer:
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
-    """Return the text of a value in a prompt.
+    """Return the text of a value in a prompt: a str unchanged, any other value as the result of a tool.
 
-    A str is returned unchanged. The text of any other value is made in the same way as for the result of a tool. Raises
-    ArgumentInvalid if the value's own code raises an error.
+    Raises ArgumentInvalid if the value's own code raises an error.
     """
     if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)
@@ -318,15 +298,12 @@ def _name(name: str, what: str) -> str:
 
 
 def _make_plain(name: str) -> str:
-    """Return a file's name as one line of plain text. Control characters are removed; half of a surrogate pair becomes "�"."""
+    """Return a file's name as one line of plain text."""
     return " ".join(plain(name).split())
 
 
 def _read_part(given: Mapping[str, object]) -> Part:
-    """Return a copy of a content part that a person wrote.
-
-    Raises ArgumentInvalid if the part is not JSON data, or if a field is missing that a part of this type needs.
-    """
+    """Return a copy of a content part that a person wrote. Raises ArgumentInvalid if a field is missing or is not JSON data."""
     kind = _get_kind(given)
     written = attempt_call(lambda: json.dumps(given, allow_nan=False))
     part = json.loads(written) if isinstance(written, str) and not is_deeper(given) else {}
@@ -369,7 +346,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text", ""]:
-    """Return the kind of a file with the content `data`. Return "text" for UTF-8 text, "" for an unknown kind."""
+    """Return the kind of a file with this content: "text" for UTF-8 text, "" for an unknown kind."""
     if detect_format(data):
         return "picture"
     if data[:1024].lstrip()[:5] == b"%PDF-":
@@ -387,11 +364,8 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content without its pictures, files and sounds. A copy of `line`, a text, replaces each of them.
-
-    In each copy, "{}" becomes "picture", "file" or "sound".
-    """
-    if not isinstance(content, list) or not list_needs(content):
+    """Return a message's content with the text `line` in place of each picture, file and sound. "{}" in `line` becomes that word."""
+    if not isinstance(content, list):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}
     return [
@@ -401,7 +375,7 @@ def leave_out_parts(content: object, line: str) -> object:
 
 
 def join_text(content: object) -> str:
-    """Return the text of a message's content. If the content is a list of parts, the texts of the parts are joined."""
+    """Return the text of a message's content, or the joined texts of its parts."""
     if isinstance(content, str):
         return content
     parts: Iterable[object] = content if isinstance(content, Sequence) else ()

@@ -54,23 +54,27 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
 def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     """Return a valid copy of a conversation that another program wrote. As little as possible is changed.
 
-    If a tool call has no result, a result is added which says that the call did not run. The results are put in the order
-    of their calls. A result without a call is dropped. The arguments of a call become a text with a JSON object, or {} if
-    they contain no JSON object. If the id of a call is missing or already used, the call and its result get a new id. Empty
-    messages, empty text blocks, messages with unknown roles and OpenAI's old `function_call` are removed. Half of a
-    surrogate pair becomes "�".
-    Raises HistoryInvalid for messages that are nested too deep.
+    Results are put in the order of their calls. A call without a result gets one which says that the call did not run; a
+    result without a call is dropped. The arguments of a call become a JSON object as text, {} if they contain none. If the
+    id of a call is missing or already used, the call and its result get a new id. Empty messages, empty text blocks, messages
+    with unknown roles and OpenAI's old `function_call` are removed. Half of a surrogate pair becomes "�". Raises
+    HistoryInvalid for messages that are nested too deep.
     """
     entries: Iterable[object] = list(messages)  # the messages come from outside and may contain anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
-    given = [
+    given: list[Message] = [
         join_surrogates_in(copy.deepcopy(dict(message)))
         for message in entries
         if isinstance(message, Mapping)
     ]
     for message in given:
-        _repair_parts(message)
+        if isinstance(content := message.get("content"), list):
+            parts = [
+                part if isinstance(part, Mapping) else {"type": "text", "text": _make_text(part)}
+                for part in content
+            ]
+            message["content"] = [part for part in parts if not is_empty_text(part)] or ""
     repaired: list[Message] = []
     used: set[str] = set()
     for number, message in enumerate(given):
@@ -86,7 +90,8 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
             if not calls and not has_content(message):
                 continue
             repaired.append(message)
-            answers = _list_answers(given, number)
+            behind = takewhile(lambda message: message.get("role") != "assistant", given[number + 1 :])
+            answers: list[ReadMessage] = [one for one in behind if one.get("role") == "tool"]
             for call in calls:
                 content = _take_answer(answers, call)
                 if not isinstance(call["id"], str) or not call["id"] or call["id"] in used:
@@ -98,35 +103,27 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
 
 def _make_content(content: object) -> object:
     """Return `content` in a form that providers accept: a text or a list of parts. Other JSON data becomes text."""
-    if isinstance(content, str | list):
-        return content
-    return "" if content is None else json.dumps(content, ensure_ascii=False, default=repr)
+    return content if isinstance(content, list) else _make_text(content)
 
 
-def _repair_parts(message: Message) -> None:
-    """Turn each part of the message's content into a dict, and remove empty text parts. Changes `message` itself."""
-    content = message.get("content")
-    if isinstance(content, list) and content:
-        parts = [part if isinstance(part, Mapping) else _make_part(part) for part in content]
-        message["content"] = [part for part in parts if not is_empty_text(part)] or ""
-
-
-def _make_part(part: object) -> Message:
-    text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False, default=repr)
-    return {"type": "text", "text": "" if part is None else text}
+def _make_text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
 
 
 def _repair_calls(message: Message) -> list[Message]:
-    """Remove the tool calls that have no name, and turn the arguments of the others into JSON objects.
+    """Remove the tool calls without a name from `message`, and turn the arguments of the others into JSON objects.
 
-    Changes `message` itself. Returns the remaining tool calls. The id of a call may still be missing.
+    Return the remaining tool calls. The id of a call may still be missing.
     """
     message.pop("function_call", None)
     sent = message.pop("tool_calls", None)
-    given = [call for call in sent if _has_name(call)] if isinstance(sent, list | tuple) else []
     calls: list[Message] = []
-    for call in given:
-        function = call["function"]
+    for call in sent if isinstance(sent, list | tuple) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not function.get("name"):
+            continue
         texts = split_objects(function["arguments"]) if isinstance(function.get("arguments"), str) else [None]
         for text in texts:
             arguments = str(SentArguments(function.get("arguments") if text is None else text).stored())
@@ -140,23 +137,10 @@ def _repair_calls(message: Message) -> list[Message]:
     return calls
 
 
-def _has_name(call: object) -> bool:
-    """Return True if `call` is a tool call with the name of a function."""
-    function = call.get("function") if isinstance(call, Mapping) else None
-    return isinstance(function, Mapping) and bool(function.get("name"))
-
-
-def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMessage]:
-    """Return the tool messages between the assistant message at index `number` and the next assistant message."""
-    behind = takewhile(lambda message: message.get("role") != "assistant", messages[number + 1 :])
-    return [message for message in behind if message.get("role") == "tool"]
-
-
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """Find the tool message that answers `call`. Remove the message from `answers`, and return its content.
+    """Remove the tool message that answers `call` from `answers`, and return its content; NOT_RUN if there is none.
 
-    The message is the first one with the id of `call`. If no message has this id, it is the first one without an id. If
-    there is no message without an id, return NOT_RUN.
+    The message is the first one with the id of `call`, else the first one without an id.
     """
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)

@@ -105,7 +105,7 @@ def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEv
     if isinstance(made, Raised):
         return Row(job.number, job.key, job.input, None, " ".join(describe_error(made.error, 500).split()))
     session = AsyncSession(made, streamed=False, allowed=allowed)
-    return AsyncEventStream(session, job.prompt, streamed=False, close_session=True)
+    return AsyncEventStream(session, job.prompt, streamed=False)
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:

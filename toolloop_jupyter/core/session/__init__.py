@@ -3,13 +3,6 @@
 `AsyncSession` and `AsyncEventStream` are for code with `await`. `Session` and `EventStream` are for code without `await`.
 """
 
-from .options import (
-    DEFAULTS,
-    Capabilities,
-    Harness,
-    Keywords,
-    build_config,
-    require_tool_loop,
-)
-from .session import AsyncEventStream, AsyncSession, Given
-from .sync import EventStream, Pending, Session
+from .keywords import DEFAULTS, Capabilities, Harness, Keywords, build_config, require_tool_loop
+from .session import AsyncSession, Pending, Session
+from .stream import AsyncEventStream, EventStream, Given

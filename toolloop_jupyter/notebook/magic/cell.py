@@ -424,10 +424,7 @@ class Notebook:
         """Show the first request. This changes nothing: no session begins, no turn is replaced, no variable is set."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
-            before = named.session
-            session = AsyncSession(
-                session.config, before.messages(), turns=before.starts, family=before.family
-            )
+            session = named.session.fork(session.config)
             if turn is not None:
                 session.rewind(turn)
         request = await session.preview(await self._prepare(session, prompt))
@@ -442,13 +439,12 @@ class Notebook:
         """
         name = options["session"]
         if not name:
-            made.lasting = False
-            return NamedSession(made), []
+            return NamedSession(AsyncSession(made.config, lasting=False)), []
         named = self.sessions.setdefault(name, NamedSession(made))
         if named.session.busy:
             raise Mistake(f"session {name!r} is running a turn; wait for it or stop it")
         before, now = ([tool.name for tool in one.config.tools] for one in (named.session, made))
-        named.session.config = made.config
+        named.session.configure(made.config)
         named.had.update(before)
         gone = [] if going_back else [tool for tool in before if tool not in now]
         told = f"session {name!r} had other tools before; it no longer has: {', '.join(gone)}"

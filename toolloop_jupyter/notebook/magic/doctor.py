@@ -193,7 +193,7 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    session.config = dataclasses.replace(session.config, host=Host())  # so `%toolloop show` skips this run
+    session.configure(dataclasses.replace(session.config, host=Host()))  # so `%toolloop show` skips this run
     try:
         async with kernel.serving_clicks():
             result = await session.arun("Answer with one word: ready")

@@ -1,8 +1,7 @@
 """Finds the files that a turn has changed in a folder.
 
-`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop, a sandbox does not confine the tools, since the tools are
-Python functions of this process. The sandbox only names the folder that is searched for changed files. A sandbox is a path or
-a sandbox object of LiteLLM. Only the methods `snapshot()` and `read()` of a sandbox object are called.
+`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop, a sandbox does not confine the tools, since they are Python
+functions of this process. It only names the folder that is searched for changed files: a path, or a sandbox object of LiteLLM.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..events import CapabilityUnsupported, FileChange, FileChangeKind, SandboxError
-from ..execution import attempt, shorten_repr
+from ..execution import attempt, attempt_call, shorten_repr
 
 SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
 SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -25,9 +24,7 @@ MOST_FILE = 50 * 1024 * 1024
 MOST_DIFF = 256 * 1024
 """The most bytes of a file that gets a diff. Larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
-"""The old texts of files are kept during a turn, to make diffs from these texts. After this number of characters, no further
-text is kept.
-"""
+"""The most characters of files' old texts that are kept during a turn, to make diffs from them."""
 
 
 @runtime_checkable
@@ -52,8 +49,8 @@ class LocalSandbox:
         return f"LocalSandbox({self.workdir!r})"
 
     async def snapshot(self) -> Mapping[str, str]:
-        """Return a mapping with each regular file: relative POSIX path -> sha256. Links are not followed. Files above MOST_FILE and
-        folders in SKIPPED are left out.
+        """Return each regular file: relative POSIX path -> sha256. Links are not followed. Files above MOST_FILE and folders in
+        SKIPPED are left out.
         """
         return await asyncio.to_thread(_hash_files, self.workdir)
 
@@ -65,7 +62,7 @@ class LocalSandbox:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Do nothing. The class is a context manager only because LiteLLM's sandboxes are context managers."""
+        """Do nothing. LiteLLM's sandboxes are context managers."""
 
 
 local = LocalSandbox
@@ -73,10 +70,7 @@ local = LocalSandbox
 
 
 def docker(*args: object, **keywords: object) -> None:
-    """Raise CapabilityUnsupported, since a container would not confine the tools.
-
-    A docker sandbox object of LiteLLM is accepted as `sandbox=`. It is used only to find the changed files in its folder.
-    """
+    """Raise CapabilityUnsupported, since a container would not confine the tools. `sandbox=` takes LiteLLM's docker sandbox."""
     raise CapabilityUnsupported(
         "sandbox.docker would confine nothing here: the Tool Loop's tools are functions of this process. Use "
         "sandbox.local(path), or start the tools' own commands with docker"
@@ -84,9 +78,7 @@ def docker(*args: object, **keywords: object) -> None:
 
 
 def make_sandbox(sandbox: object) -> Sandbox:
-    """Return a sandbox object (ours or LiteLLM's) unchanged. For a path, return a LocalSandbox. For anything else, raise
-    TypeError.
-    """
+    """Return a sandbox object (ours or LiteLLM's) unchanged; for a path, a LocalSandbox. Raises TypeError for anything else."""
     if isinstance(sandbox, Sandbox):
         return sandbox
     if isinstance(sandbox, str | os.PathLike):
@@ -139,30 +131,27 @@ class Watch:
 
     async def changes(self) -> list[FileChange]:
         """Return the files that were created, modified or deleted since `start`, sorted by path."""
-        after = await self._sandbox.snapshot()
-        changed = sorted(p for p in {*self._before, *after} if self._before.get(p) != after.get(p))
-        return [await self._change(path, after) for path in changed]
-
-    async def _change(self, path: str, after: Mapping[str, str]) -> FileChange:
-        kind: FileChangeKind = (
-            "created" if path not in self._before else "deleted" if path not in after else "modified"
-        )
-        old = self._texts.get(path)
-        new = await self._text(path) if kind != "deleted" else None
-        if (kind != "created" and old is None) or (kind != "deleted" and new is None):
-            return FileChange(path, kind)
-        return FileChange(path, kind, _make_diff(path, old, new))
+        before, after = self._before, await self._sandbox.snapshot()
+        changes = []
+        for path in sorted(p for p in {*before, *after} if before.get(p) != after.get(p)):
+            kind: FileChangeKind = (
+                "created" if path not in before else "deleted" if path not in after else "modified"
+            )
+            old = self._texts.get(path)
+            new = await self._text(path) if kind != "deleted" else None
+            if (kind != "created" and old is None) or (kind != "deleted" and new is None):
+                changes.append(FileChange(path, kind))
+            else:
+                changes.append(FileChange(path, kind, _make_diff(path, old, new)))
+        return changes
 
     async def _text(self, path: str) -> str | None:
         """Return the file's text; None if the file is binary, larger than MOST_DIFF or unreadable."""
         outcome = await attempt(self._sandbox.read(path))
-        data = outcome.value
-        if outcome.error is not None or len(data) > MOST_DIFF or b"\0" in data:
+        if outcome.error is not None or len(outcome.value) > MOST_DIFF or b"\0" in outcome.value:
             return None
-        try:
-            return str(data.decode("utf-8"))
-        except UnicodeDecodeError:
-            return None
+        text = attempt_call(str, outcome.value, "utf-8")
+        return text if isinstance(text, str) else None
 
 
 def _make_diff(path: str, old: str | None, new: str | None) -> str:

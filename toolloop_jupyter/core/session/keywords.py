@@ -1,4 +1,4 @@
-"""Checks the keywords of a run and makes a Config of them, before the run starts. The keywords are those of LiteLLM's agent API."""
+"""The keywords of a run, which are those of LiteLLM's agent API. They are checked and become a Config before the run starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..loop import (
 )
 from ..models import ENVELOPE, PROXY, check_completion_options, explain_switch, is_ours
 from ..tools import make_tools
-from .files import make_sandbox
+from .sandbox import make_sandbox
 
 
 class Harness(Enum):
@@ -61,9 +61,9 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Check that `harness` is `Harness.TOOL_LOOP`, a member of our enum or of LiteLLM's enum. Both enums have the same members.
+    """Check that `harness` is TOOL_LOOP of our Harness or of LiteLLM's, which has the same members.
 
-    Raises TypeError if the value is not a Harness, CapabilityUnsupported if it is another member.
+    Raises TypeError if the value is no Harness, CapabilityUnsupported if it is another member.
     """
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
         wanted = str(harness).strip().upper().replace("-", "_")
@@ -145,8 +145,9 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Return the options as our ToolLoopOptions. `options` may be LiteLLM's ToolLoopOptions, too. Raises OptionsMismatch if the
-    options are those of another harness.
+    """Return the options as our ToolLoopOptions, with a copy of `completion_kwargs` that other code cannot change any more.
+
+    `options` may be LiteLLM's ToolLoopOptions, too. Raises OptionsMismatch if the options are those of another harness.
     """
     if options is None:
         options = ToolLoopOptions()
@@ -158,35 +159,25 @@ def _make_options(options: object) -> ToolLoopOptions:
                 f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
             )
         options = ToolLoopOptions(completion_kwargs=given)
-    options = replace(options, completion_kwargs=_copy_options(options.completion_kwargs))
-    tries = options.completion_kwargs.get("num_retries")
-    if tries is not None and (not isinstance(tries, numbers.Integral) or tries < 0):
-        raise ValueError(
-            f"num_retries must be a whole number >= 0, got {shorten_repr(tries, 500)}; write completion_kwargs={{'num_retries': 2}}"
-        )
-    return options
-
-
-def _copy_options(given: Mapping[str, object]) -> dict[str, object]:
-    """Return a copy of `completion_kwargs`, so that other code cannot change the options after they were checked.
-
-    Raises ArgumentTypeInvalid if a name is not plain text, or if a value has to be a mapping and is not one.
-    """
-    copied = dict(given)
+    copied = dict(options.completion_kwargs)
     for name, value in copied.items():
         if type(name) is not str:
             raise ArgumentTypeInvalid(
                 f"a name in completion_kwargs must be plain text, got {shorten_repr(name)} of type {type(name).__name__}"
             )
-        if name not in ENVELOPE or value is None:
-            continue
-        if not isinstance(value, Mapping):
-            raise ArgumentTypeInvalid(
-                f"{name} in completion_kwargs must be a mapping of names to values, got {type(value).__name__}; "
-                f"write completion_kwargs={{{name!r}: {{'NAME': 'VALUE'}}}}"
-            )
-        copied[name] = dict(value)
-    return copied
+        if name in ENVELOPE and value is not None:
+            if not isinstance(value, Mapping):
+                raise ArgumentTypeInvalid(
+                    f"{name} in completion_kwargs must be a mapping of names to values, got {type(value).__name__}; "
+                    f"write completion_kwargs={{{name!r}: {{'NAME': 'VALUE'}}}}"
+                )
+            copied[name] = dict(value)
+    tries = copied.get("num_retries")
+    if tries is not None and (not isinstance(tries, numbers.Integral) or tries < 0):
+        raise ValueError(
+            f"num_retries must be a whole number >= 0, got {shorten_repr(tries, 500)}; write completion_kwargs={{'num_retries': 2}}"
+        )
+    return replace(options, completion_kwargs=copied)
 
 
 _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
@@ -194,10 +185,10 @@ _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_ap
 
 
 def build_config(**keywords: Unpack[Keywords]) -> Config:
-    """Check LiteLLM's keyword arguments and make a Config of them.
+    """Check LiteLLM's keyword arguments and make a Config of them. Nothing has started when an error is raised.
 
-    Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError. The error's message says what to
-    write instead. No part of the run has started when an error is raised.
+    Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError. The message says what to write
+    instead.
     """
     _check_supported(keywords)
     permissions = keywords.get("permissions", "full")
