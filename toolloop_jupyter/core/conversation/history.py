@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -218,87 +218,79 @@ def validate(messages: Sequence[ReadMessage]) -> list[str]:
         if not isinstance(message, Mapping):
             kind = f"{type(message).__name__} {message!r:.60}"
             problems.append(f"{where} is no dict such as {{'role': 'user', 'content': 'Hello'}} but {kind}")
-            continue
-        if (role := message.get("role")) not in _ROLES:
+        elif (role := message.get("role")) not in _ROLES:
             problems.append(f"{where}: role {shorten_repr(role)} is none of {', '.join(_ROLES)}")
-            continue
-        if is_deeper(message):
+        elif is_deeper(message):
             problems.append(f"{where}: nested more than {DEEPEST} levels deep")
-            continue
-        if join_surrogates_in(fields := dict(message)) != fields:
-            problems.append(f"{where}: half of a surrogate pair, which no request can carry")
-        content = message.get("content")
-        if isinstance(content, list) and not all(isinstance(part, Mapping) for part in content):
-            problems.append(
-                f"{where}: a part of its content is no dict such as {{'type': 'text', 'text': 'Hello'}}"
-            )
-        if role == "tool":
-            problems.extend(_find_answer_problems(message, where, waiting))
-            continue
-        if waiting:
-            problems.append(
-                f"{where}: the calls [{list_some(map(shorten_repr, waiting))}] before it have no tool message"
-            )
-            waiting.clear()
-        if role == "assistant":
-            waiting = _find_call_problems(message, where, problems, seen)
-            if not message.get("tool_calls") and not has_content(message):
-                problems.append(f"{where}: an assistant message with neither content nor tool_calls")
-            if message.get("function_call"):
-                problems.append(f"{where}: function_call is out of use; tool_calls has taken its place")
-        if not isinstance(content, str | list) and (role, content) != ("assistant", None):
-            problems.append(f"{where}: {role} content must be text, got {type(content).__name__}")
-        elif role == "user" and not has_content(message):
-            problems.append(f"{where}: a user message without content")
-        if isinstance(content, list) and any(map(is_empty_text, content)):
-            problems.append(f"{where}: an empty text block, which Anthropic refuses")
+        else:
+            problems += [f"{where}: {fault}" for fault in _find_faults(message, waiting, seen)]
     if waiting:
-        problems.append(
-            f"the calls [{list_some(map(shorten_repr, waiting))}] at the end have no tool message"
-        )
+        problems.append(f"{_tell_calls(waiting)} at the end have no tool message")
     return problems
 
 
-def _find_answer_problems(message: ReadMessage, where: str, waiting: OrderedDict[str, None]) -> list[str]:
-    problems, call_id = [], message.get("tool_call_id")
+def _tell_calls(ids: Iterable[str]) -> str:
+    return f"the calls [{list_some(map(shorten_repr, ids))}]"
+
+
+def _find_faults(message: ReadMessage, waiting: OrderedDict[str, None], seen: set[str]) -> Iterator[str]:
+    """Yield the faults of a message. `waiting` are the ids of calls that have no tool message yet, `seen` the ids of all calls."""
+    role, content = message["role"], message.get("content")
+    if join_surrogates_in(fields := dict(message)) != fields:
+        yield "half of a surrogate pair, which no request can carry"
+    if isinstance(content, list) and not all(isinstance(part, Mapping) for part in content):
+        yield "a part of its content is no dict such as {'type': 'text', 'text': 'Hello'}"
+    if role == "tool":
+        yield from _find_answer_faults(message, waiting)
+        return
+    if waiting:
+        yield f"{_tell_calls(waiting)} before it have no tool message"
+        waiting.clear()
+    if role == "assistant":
+        yield from _find_call_faults(message.get("tool_calls") or (), waiting, seen)
+        if not message.get("tool_calls") and not has_content(message):
+            yield "an assistant message with neither content nor tool_calls"
+        if message.get("function_call"):
+            yield "function_call is out of use; tool_calls has taken its place"
+    if not isinstance(content, str | list) and (role, content) != ("assistant", None):
+        yield f"{role} content must be text, got {type(content).__name__}"
+    elif role == "user" and not has_content(message):
+        yield "a user message without content"
+    if isinstance(content, list) and any(map(is_empty_text, content)):
+        yield "an empty text block, which Anthropic refuses"
+
+
+def _find_answer_faults(message: ReadMessage, waiting: OrderedDict[str, None]) -> Iterator[str]:
+    call_id, content = message.get("tool_call_id"), message.get("content")
     first = next(iter(waiting), None)
     if first is None or call_id != first:
         expected = "no call is waiting for one" if first is None else f"expected {shorten_repr(first)}"
-        problems.append(f"{where}: a tool message for {shorten_repr(call_id)}, {expected}")
+        yield f"a tool message for {shorten_repr(call_id)}, {expected}"
     if isinstance(call_id, str):
         waiting.pop(call_id, None)
-    content = message.get("content")
     if not (isinstance(content, str | list) and content):
-        problems.append(f"{where}: a tool message needs text, got {shorten_repr(content)}")
-    return problems
+        yield f"a tool message needs text, got {shorten_repr(content)}"
 
 
-def _find_call_problems(
-    message: ReadMessage, where: str, problems: list[str], seen: set[str]
-) -> OrderedDict[str, None]:
-    ids: OrderedDict[str, None] = OrderedDict()
-    calls = message.get("tool_calls") or ()
+def _find_call_faults(calls: object, waiting: OrderedDict[str, None], seen: set[str]) -> Iterator[str]:
     if not isinstance(calls, list | tuple):
-        problems.append(f"{where}: tool_calls must be a list, not {calls!r:.80}")
-        return ids
+        yield f"tool_calls must be a list, not {calls!r:.80}"
+        return
     for call in calls:
         call_id = call.get("id") if isinstance(call, Mapping) else None
         if not isinstance(call_id, str) or not call_id:
-            problems.append(f"{where}: a tool call without an id")
+            yield "a tool call without an id"
             continue
         if call_id in seen:
-            problems.append(f"{where}: two tool calls with the id {shorten_repr(call_id)}")
-        ids[call_id] = None
+            yield f"two tool calls with the id {shorten_repr(call_id)}"
+        waiting[call_id] = None
         seen.add(call_id)
         function = call.get("function")
         function = function if isinstance(function, Mapping) else {}
         if not function.get("name"):
-            problems.append(f"{where}: tool call {shorten_repr(call_id)} has no name")
+            yield f"tool call {shorten_repr(call_id)} has no name"
         if not _is_json_object(function.get("arguments")):
-            problems.append(
-                f"{where}: the arguments of {shorten_repr(call_id)} are not a JSON object as text"
-            )
-    return ids
+            yield f"the arguments of {shorten_repr(call_id)} are not a JSON object as text"
 
 
 def _refuse(constant: str) -> None:

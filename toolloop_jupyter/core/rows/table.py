@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..conversation import NameCode, Named, tell_text
+from ..conversation import IN_BRACES, NameCode, Named, tell_text
 from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
@@ -149,8 +149,6 @@ def _make_plain(value: Any) -> object:
 
 # --- the prompt -----------------------------------------------------------------------------------------------
 
-_FILLED_IN = re.compile(r"\{\{([^{}\n]+)\}\}")
-
 
 class RowPrompt:
     """A prompt with names in double braces. For each row, the names are replaced by texts."""
@@ -170,7 +168,7 @@ class RowPrompt:
         column, since the prompt would be the same for all rows.
         """
         self.text, self._name_code = text, name_code
-        self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
+        self._named = {match[1]: _read_names(match[1]) for match in IN_BRACES.finditer(text)}
         """Text in double braces -> the names (of columns or variables) that this text may mean."""
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
@@ -220,7 +218,7 @@ class RowPrompt:
                     return self._texts[name]
             return match[0]
 
-        return _FILLED_IN.sub(find_text, self.text)
+        return IN_BRACES.sub(find_text, self.text)
 
     def _tell(self, name: str, value: object) -> str:
         return tell_text(Named(name, value), self._name_code)

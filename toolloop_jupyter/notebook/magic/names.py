@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from ...core.conversation import Named, Template, tell_text
+from ...core.conversation import IN_BRACES, Named, Template, tell_text
 from ...core.events import ArgumentInvalid, Mistake
 from ...core.execution import MISSING, Raised, attempt_call
 from ...core.models import Answers
@@ -68,9 +68,6 @@ def resolve(option: Option, value: Any, names: Names) -> object:
             return value
 
 
-_FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
-
-
 LAST_ERROR = "Err"
 """If there is no variable `Err`, `{{Err}}` is the last error that the notebook has shown."""
 
@@ -82,7 +79,7 @@ def read_template(text: str, names: Names) -> Template:
     """
     pieces: list[str | Named] = []
     at = 0
-    for match in _FILLED_IN.finditer(text):
+    for match in IN_BRACES.finditer(text):
         name = _read_name(match)
         value = _find_value(name, names)
         if value is not MISSING:
@@ -142,7 +139,7 @@ def find_attached(name: str, names: Names) -> Named:
 
 def find_named(text: str, names: Names) -> dict[str, object]:
     """Find the names in double braces in `text`. Return the variables with these names: name -> value."""
-    found = {name: _find_value(name, names) for name in map(_read_name, _FILLED_IN.finditer(text))}
+    found = {name: _find_value(name, names) for name in map(_read_name, IN_BRACES.finditer(text))}
     return {name: value for name, value in found.items() if value is not MISSING}
 
 
@@ -156,7 +153,7 @@ def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warni
     """Return notes about names in double braces for which there is no variable. If a variable has a similar name, the note is a
     warning.
     """
-    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    found = dict.fromkeys(map(_read_name, IN_BRACES.finditer(text)))
     near = {name: _find_near(names, name) for name in found if name and _find_value(name, names) is MISSING}
     told: list[tuple[str, Literal["info", "warning"]]] = [
         (

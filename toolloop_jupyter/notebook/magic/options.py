@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
+from ...core.conversation import IN_BRACES
 from ...core.events import CHECKS, Check, Mistake, make_plain_number
 from ...core.text import holds_key, names_key
 
@@ -407,15 +408,13 @@ def _quote_text(stray: str, words: Sequence[str]) -> str:
 
 # --- values ---------------------------------------------------------------------------------------------------
 
-_BRACES = re.compile(r"\{\{(\w+)\}\}")
-
 
 def read_value(text: str, names: Names, *, bare: bool = True) -> object:
     """Return the value for typed text: the value of a variable, else JSON, else a Python literal, else the text itself.
 
     A variable is typed as `{{name}}`. If `bare` is True, the name without braces is a variable, too.
     """
-    braces = _BRACES.fullmatch(text)
+    braces = IN_BRACES.fullmatch(text)
     name = braces[1] if braces else text
     if name in names and (braces or bare) and not names_key(name):
         value = names[name]
