@@ -1,7 +1,5 @@
-"""Make the content of a user message from a prompt: a text, or a list of texts, pictures, files and other values.
-
-The content has the parts of OpenAI's chat API: `text`, `image_url`, `file` (a PDF) and `input_audio`. LiteLLM converts them
-for each provider. A prompt of texts alone becomes one text. No web address is ever fetched.
+"""The content of a user message: a text, or the parts of OpenAI's chat API, which LiteLLM converts for each provider. No web
+address is ever fetched.
 """
 
 from __future__ import annotations
@@ -208,9 +206,8 @@ class _Writer:
                     self._add_picture(data, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """Add an image of `value` to the prompt and return True. If no image can be made, return False.
-
-        Raises ArgumentInvalid if `value` is a figure or a picture, but neither an image nor a text can be made of `value`.
+        """Add an image of `value` and return True; return False if no image can be made. Raises ArgumentInvalid for a figure or a
+        picture of which neither an image nor a text can be made.
         """
         found = attempt_call(is_drawable, value)
         if found is not True:

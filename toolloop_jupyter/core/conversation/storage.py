@@ -21,8 +21,7 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation to `path` as readable JSON, without API keys. The file is written whole or not at all.
 
-    `turns` has one item for each turn of a notebook: the index of its first message, and an id of its cell. Raises OSError
-    if the file cannot be written.
+    `turns` has for each turn of a notebook the index of its first message and an id of its cell. Raises OSError.
     """
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
@@ -32,8 +31,8 @@ def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[obje
 def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     """Read a conversation that `dump` wrote, or a bare list of OpenAI messages.
 
-    If `repaired` is True, the conversation is repaired (see `repair`). Raises HistoryInvalid if the file contains no list of
-    messages, or if no provider would accept the messages.
+    If `repaired` is True, `repair` makes the conversation valid. Raises HistoryInvalid for a file without a list of messages,
+    and for messages that no provider would accept.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))

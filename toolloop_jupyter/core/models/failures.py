@@ -10,12 +10,12 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ..execution import Raised, attempt_call, describe_error, get_message
-from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain
+from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain, remember
 from .options import PROXY
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
@@ -131,18 +131,17 @@ def _list_kinds(error: BaseException) -> list[str]:
     return [error.kind, *names] if isinstance(error, ProviderError) else names
 
 
-def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """Return a provider's text without API keys.
-
-    Hides the keys of all runs, the keys in `secrets` and in environment variables, and every text that looks like a key.
+def redact(text: str, secrets: Mapping[str, object] | None = None) -> str:
+    """Return a provider's text without API keys: those of all runs, of `secrets` (options of a request) and of environment
+    variables, and without every text that looks like a key.
     """
-    return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
+    remember([*find_environment_keys(), *find_keys("", secrets)])
+    return hide_suspected(text)
 
 
 def clean(text: str, request: Request) -> str:
     """Return a provider's text without control characters and keys. The tags for a gateway are no keys, and stay."""
-    secrets = (key for name, value in request.secrets.items() for key in find_keys(name, value))
-    return redact(plain(text), secrets)
+    return redact(plain(text), request.secrets)
 
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")

@@ -124,24 +124,24 @@ DEFAULTS: Keywords = {
 """Keyword -> default value. Keywords that are not in this dict have the default None."""
 
 
+_UNSUPPORTED = {
+    "install": "install=True is not supported: the Tool Loop has nothing to install",
+    "skills": "Harness.TOOL_LOOP does not support skills=; put the text into instructions=",
+    "disable_tools": "Harness.TOOL_LOOP does not support disable_tools=: it has no built-in tools; leave the function out of tools=",
+}
+
+
 def _check_supported(keywords: Keywords) -> None:
-    """Raise an error for an unknown keyword, and for a keyword that only the other harnesses of LiteLLM support."""
+    """Raise an error for a keyword that is unknown, or that only LiteLLM's other harnesses support."""
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
             known = f"there are {', '.join(Keywords.__annotations__)}."
             hint = f"did you mean {near[0]}=?" if near else known
             raise ArgumentTypeInvalid(f"unexpected keyword argument {name!r}; {hint}")
-    if keywords.get("install"):
-        raise CapabilityUnsupported("install=True is not supported: the Tool Loop has nothing to install")
-    if keywords.get("skills"):
-        raise CapabilityUnsupported(
-            "Harness.TOOL_LOOP does not support skills=; put the text into instructions="
-        )
-    if keywords.get("disable_tools"):
-        raise CapabilityUnsupported(
-            "Harness.TOOL_LOOP does not support disable_tools=: it has no built-in tools; leave the function out of tools="
-        )
+    for name, why in _UNSUPPORTED.items():
+        if keywords.get(name):
+            raise CapabilityUnsupported(why)
 
 
 def _make_options(options: object) -> ToolLoopOptions:

@@ -55,7 +55,7 @@ class LocalSandbox:
         return await asyncio.to_thread(_hash_files, self.workdir)
 
     async def read(self, path: str) -> bytes:
-        """Return a file's bytes. Raises SandboxError if the path is outside the folder or if the file cannot be read."""
+        """Return a file's bytes. Raises SandboxError for a path outside the folder and for an unreadable file."""
         return await asyncio.to_thread(_read, self.workdir, path)
 
     async def __aenter__(self) -> LocalSandbox:

@@ -6,20 +6,17 @@ with a Result, too. When a stream is garbage-collected, its turn is cancelled.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import conversation
-from ..conversation import Prompt, read_prompt
+from ..conversation import History, Prompt, dump, read_prompt
 from ..events import (
     CapabilityUnsupported,
     Event,
     HarnessError,
-    ModelCallFailed,
     Observer,
     OutputInvalid,
     Request,
@@ -30,22 +27,18 @@ from ..events import (
     Text,
     Usage,
 )
-from ..execution import Outcome, RunEnded, TimeLimit, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Config,
     Permissions,
     Turn,
-    TurnCancelled,
-    TurnEnd,
     find_approver,
     make_request,
     may_ask,
     read_mode,
-    run_turn,
     wait_for_import,
 )
-from ..models import find_untaken, log_unexpected, must_load, start_loading
+from ..models import find_untaken, must_load, start_loading
 from .sandbox import Watch
 from .stream import AsyncEventStream, Channel, Ended, EventStream, Given
 
@@ -95,7 +88,7 @@ class AsyncSession:
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
-        self._history = conversation.History(history, turns)
+        self._history = History(history, turns)
         self._lasting = lasting
         self._allowed = Allowed() if allowed is None else allowed
         self._channel: Channel | None = None
@@ -143,9 +136,7 @@ class AsyncSession:
     run = arun
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return a copy of the conversation in OpenAI format. The conversation is valid at every moment, even in the middle of a
-        turn.
-        """
+        """Return a copy of the conversation in OpenAI format. It is valid at every moment, even in the middle of a turn."""
         return self._history.copy()
 
     def messages(self) -> list[dict[str, Any]]:
@@ -176,8 +167,8 @@ class AsyncSession:
 
     async def preview(self, given: Given) -> Request:
         """Return the first request of a turn with this prompt, exactly as it would be sent. Nothing is sent."""
-        turn = self._make_turn(await self.prepare(given), Channel(is_read=False))
-        turn.history = copy.deepcopy(self._history)
+        history = copy.deepcopy(self._history)
+        turn = self._make_turn(await self.prepare(given), Channel(is_read=False), history)
         turn.history.begin_turn(self.config.instructions, self.config.route.family)
         turn.history.add_user(turn.prompt.content)
         await wait_for_import(self.config.route.model, self.config.host, ())
@@ -202,10 +193,8 @@ class AsyncSession:
         del self.results[max(0, turn - resumed) :]
 
     def bookmark(self) -> Callable[[], None]:
-        """Return a function that restores the session's present conversation, results and approvals.
-
-        Call the function to bring earlier turns back if the turn that was to replace them got no answer. Do not call the
-        function during a turn.
+        """Return a function that restores the session's present conversation, results and approvals. Do not call the function
+        during a turn.
         """
         history, results, allowed = copy.deepcopy(self._history), self.results.copy(), self._allowed.copy()
 
@@ -217,7 +206,7 @@ class AsyncSession:
 
     def save(self, path: str | Path) -> None:
         """Write the conversation to a readable JSON file. The file contains no API keys."""
-        conversation.dump(self._history.copy(), path)
+        dump(self._history.copy(), path)
 
     @property
     def usage(self) -> Usage:
@@ -244,16 +233,13 @@ class AsyncSession:
 
     close = aclose
 
-    def _make_turn(self, prompt: Prompt, channel: Channel, observers: Sequence[Observer] = ()) -> Turn:
-        return Turn(
-            self.config,
-            self._history,
-            prompt,
-            channel,
-            Permissions(self._allowed, self._lasting),
-            (*observers, *self.config.observers),
-            find_approver(self.config, streamed=channel.is_read),
-        )
+    def _make_turn(
+        self, prompt: Prompt, channel: Channel, history: History, observers: Sequence[Observer] = ()
+    ) -> Turn:
+        observers = (*observers, *self.config.observers)
+        approver = find_approver(self.config, streamed=channel.is_read)
+        permissions = Permissions(self._allowed, self._lasting)
+        return Turn(self.config, history, prompt, channel, permissions, observers, approver)
 
     async def begin(self, given: Given, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
         """Start a turn. Only AsyncEventStream calls this. If the present turn was told to stop, wait until it has ended.
@@ -269,23 +255,21 @@ class AsyncSession:
         if self.busy:
             raise HarnessError("a turn is already running on this session")
         self._channel = channel = Channel(is_read=streamed)
-        channel.task = asyncio.ensure_future(self._run(self._make_turn(prompt, channel, observers), channel))
-        channel.task.add_done_callback(lambda _: channel.changed.set())
+        turn = self._make_turn(prompt, channel, self._history, observers)
+        channel.start(self._run(turn, channel))
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
         """Run one turn. The turn has a Result even if it ends with an error."""
-        channel.started = True
         config, answer, number = turn.config, turn.answer, len(turn.history.starts)
         asks = turn.approver != "callback" and may_ask(config)
         async with config.host.attend(may_ask=asks):
             watch = None if config.sandbox is None else Watch(config.sandbox)
             try:
-                end = await _run_to_end(turn, watch, channel)
+                end = await channel.run_to_end(turn, watch)
             finally:
                 if len(turn.history.starts) == number:  # the turn ended before its first message
                     turn.history.begin_turn(None)  # `rewind` needs a turn for each result
-            channel.reason = channel.reason or end.reason  # from here on a stop comes too late
             files = [] if watch is None else await watch.changes()
             for change in files:
                 channel.record(change)
@@ -312,42 +296,6 @@ class AsyncSession:
                 return Ended(result, None)
             message = f"Final answer did not match {config.output.name}: {answer.problem}"
             return Ended(result, OutputInvalid(message, raw=answer.text, result=result))
-
-
-async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:
-    """Run the turn and return how it ended, even if the session has stopped the turn. If other code cancels the turn's task,
-    raise CancelledError.
-    """
-    outcome, note = Outcome(TurnEnd()), ""
-    try:
-        channel.checkpoint()
-        loading = wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
-        outcome = Outcome(TurnEnd(), (await attempt(loading)).error)
-        if outcome.error is None:
-            with TimeLimit(turn.config.timeout, lambda: channel.stop("timeout")), keep_loop_running():
-                if watch is not None:
-                    await watch.start()
-                outcome = await attempt(run_turn(turn))
-        if channel.reason is not None:
-            await asyncio.sleep(
-                0
-            )  # if the turn ended just before the stop's CancelledError, the error is raised here
-    except asyncio.CancelledError as cancelled:
-        if channel.reason is None:
-            raise  # other code has cancelled the task, as asyncio does when the loop shuts down
-        note = str(cancelled) if isinstance(cancelled, TurnCancelled) else ""
-        # The cancellation is handled. Python 3.11 and later count the cancellations of a task.
-        getattr(channel.task, "uncancel", int)()
-    if channel.reason is not None:
-        ended: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
-        return TurnEnd(channel.reason, note or (ended.error if ended.reason == "done" else None))
-    if outcome.error is None:
-        end: TurnEnd = outcome.value
-        return end
-    if isinstance(outcome.error, RunEnded):
-        return TurnEnd("cancelled", str(outcome.error))
-    known = isinstance(outcome.error, ModelCallFailed)
-    return TurnEnd("runtime_error", str(outcome.error) if known else log_unexpected(outcome.error))
 
 
 # --- code without `await` ---------------------------------------------------------------------------------------

@@ -1,16 +1,30 @@
-"""Streams: the events of one turn, for the code that reads them. Reading may go on while the turn runs in its own task."""
+"""A turn while it runs in its own task, and the streams that read its events."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..conversation import Prompt
-from ..events import STOPPED, Approval, Done, Event, Observer, OutputInvalid, Result, RunSync, StopReason
-from ..loop import Approver, Config, find_approver
+from ..events import (
+    STOPPED,
+    Approval,
+    Done,
+    Event,
+    ModelCallFailed,
+    Observer,
+    OutputInvalid,
+    Result,
+    RunSync,
+    StopReason,
+)
+from ..execution import Outcome, RunEnded, TimeLimit, attempt, keep_loop_running
+from ..loop import Approver, Config, Turn, TurnCancelled, TurnEnd, find_approver, run_turn, wait_for_import
+from ..models import log_unexpected
+from .sandbox import Watch
 
 MOST_UNREAD = 256
 """The most unread events. When this number is reached, the turn waits until the reader has read an event."""
@@ -46,8 +60,13 @@ class Channel:
         """Why the turn ends. Set once: by `stop`, or at the end of the turn."""
         self.told_to_stop = False
         """True if a stop was requested. `stop_soon` sets this at once in any thread. The turn's loop stops the turn a little later."""
-        self.started = False
-        """True if the task has begun to run. A task that is cancelled earlier never runs, so the turn would have no Result."""
+        self._is_running = False
+        """True if `run_to_end` has begun. A task that is cancelled earlier never runs, so the turn would have no Result."""
+
+    def start(self, work: Coroutine[object, None, Ended]) -> None:
+        """Run `work` in the task of the turn."""
+        self.task = asyncio.ensure_future(work)
+        self.task.add_done_callback(lambda _: self.changed.set())
 
     def checkpoint(self) -> None:
         """Raise CancelledError if the turn has to stop, since a tool may have caught the CancelledError of the task."""
@@ -81,7 +100,7 @@ class Channel:
         self.room.set()
         if self.reason is None and not self.task.done():
             self.reason, self.told_to_stop = reason, True
-            if self.started:
+            if self._is_running:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
@@ -98,6 +117,35 @@ class Channel:
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             loop.call_soon_threadsafe(self.stop, reason)
 
+    async def run_to_end(self, turn: Turn, watch: Watch | None) -> TurnEnd:
+        """Run the turn and return how it ended, also if the session has stopped it. If other code cancels the task, raise
+        CancelledError.
+        """
+        outcome, note, self._is_running = Outcome(TurnEnd()), "", True
+        try:
+            self.checkpoint()
+            loading = wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
+            outcome = Outcome(TurnEnd(), (await attempt(loading)).error)
+            if outcome.error is None:
+                with TimeLimit(turn.config.timeout, lambda: self.stop("timeout")), keep_loop_running():
+                    if watch is not None:
+                        await watch.start()
+                    outcome = await attempt(run_turn(turn))
+            if self.reason is not None:
+                await asyncio.sleep(0)  # if the turn ended before asyncio raised the stop's CancelledError
+        except asyncio.CancelledError as cancelled:
+            if self.reason is None:
+                raise  # other code has cancelled the task, as asyncio does when the loop shuts down
+            note = str(cancelled) if isinstance(cancelled, TurnCancelled) else ""
+            # The cancellation is handled. Python 3.11 and later count the cancellations of a task.
+            getattr(self.task, "uncancel", int)()
+        if self.reason is not None:
+            ended: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
+            return TurnEnd(self.reason, note or (ended.error if ended.reason == "done" else None))
+        end: TurnEnd = outcome.value if outcome.error is None else _make_end(outcome.error)
+        self.reason = end.reason  # from here on a stop comes too late
+        return end
+
     async def wait_for_end(self) -> None:
         """Wait until the turn has ended. This works on any event loop. If the turn's own loop is not running, return at once."""
         loop = self.task.get_loop()
@@ -105,6 +153,14 @@ class Channel:
             await asyncio.wait({self.task})
         elif not self.task.done() and loop.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.wait_for_end(), loop))
+
+
+def _make_end(error: BaseException) -> TurnEnd:
+    """Return the TurnEnd of a turn that raised `error`."""
+    if isinstance(error, RunEnded):
+        return TurnEnd("cancelled", str(error))
+    known = isinstance(error, ModelCallFailed)
+    return TurnEnd("runtime_error", str(error) if known else log_unexpected(error))
 
 
 class Turns(Protocol):

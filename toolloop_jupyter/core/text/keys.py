@@ -222,14 +222,14 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
     return tuple(found)
 
 
-def hide(text: str, also: Iterable[str] = ()) -> str:
-    """Return `text` with "[key]" for each key that a run of this process was given, and for each key in `also`.
+def hide(text: str) -> str:
+    """Return `text` with "[key]" for each key that a run of this process was given.
 
     Finds a key that is plain, or escaped for JSON, web addresses or HTML, or in base64 (also behind a user's name), and the
     beginning of a key whose end is cut off. Fast if the text has no key.
     """
     bare = _TAG.sub("", text) if "<" in text else ""
-    for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
+    for key in sorted(_known, key=len, reverse=True) if len(text) >= SHORTEST else ():
         for pattern in _make_patterns(key):
             if pattern.seed in text or (bare and pattern.seed in bare):
                 text = pattern.take_out(text)
@@ -243,9 +243,9 @@ _SHAPES = re.compile(
 """Keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and AWS, and bearer tokens, as in providers' errors."""
 
 
-def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
+def hide_suspected(text: str) -> str:
     """Hide the same keys as `hide`, and everything else that looks like a key."""
-    return _SHAPES.sub(HIDDEN, hide(leave_out_user(text), also))
+    return _SHAPES.sub(HIDDEN, hide(leave_out_user(text)))
 
 
 def hide_in(
