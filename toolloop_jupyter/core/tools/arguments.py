@@ -406,8 +406,8 @@ def _check_text(text: str, path: Path) -> None:
 
 _SHOWN = 80  # the most characters of an input that are repeated to the model
 _MOST = 10  # the most problems in one message
-_MOST_TEXTS = 50  # the most texts for one place; each member of a union may add one
-_LINE = 500  # the most characters for one problem: an invented name or a list of choices may be of any length
+_MOST_TEXTS = 50  # the most texts for one place
+_LINE = 500  # the most characters for one problem: an invented name may be of any length
 _KEY_MARK = "[key]"
 """Pydantic puts this mark at the end of an error's location if the error is in a key of a dict."""
 
@@ -443,19 +443,25 @@ def _explain_problems(
     tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], known: Sequence[str]
 ) -> str:
     """Return the message for the model, with a line for each wrong argument. `known` are the parameters' names in the schema."""
-    by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    by_place: dict[Path, list[ErrorDetails]] = {}
     for problem in problems:
         location = problem["loc"]
         keys = [key for _, key in _find_steps(given, location)]
-        if problem["type"].startswith("missing") or (location and location[-1] == _KEY_MARK):
+        if problem["type"].startswith("missing") or location[-1:] == (_KEY_MARK,):
             keys.append(location[-1])
         by_place.setdefault(tuple(keys), []).append(problem)
     lines = [f"invalid arguments, {tool} was not run:"]
-    for place, of_place in list(by_place.items())[:_MOST]:
+    for place, of_place in [*by_place.items()][:_MOST]:
         is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
         path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
-        line = f"- {path}: {_explain_place(of_place, path, given, known)}"
-        lines.append(shorten(line, _LINE))
+        # Each member of a union may have a problem.
+        texts = [*dict.fromkeys(_explain_one(one, path, given, known) for one in of_place[:_MOST_TEXTS])]
+        told = "; ".join(texts)
+        if all(text.startswith("expected ") for text in texts):
+            told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
+        if not all(text.startswith(("missing", "no such argument", "there is no")) for text in texts):
+            told += f", got {shorten_json(of_place[-1]['input'])}"
+        lines.append(shorten(f"- {path}: {told}", _LINE))
     if len(by_place) > _MOST:
         lines.append(f"- and {len(by_place) - _MOST} more")
     return "\n".join(lines)
@@ -476,20 +482,6 @@ def write_path(keys: Sequence[int | str]) -> str:
     """Return keys as a path such as `items[0].name`; "arguments" if there are no keys."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LINE]}" for key in keys)
     return text.removeprefix(".") or "arguments"
-
-
-def _explain_place(
-    problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
-) -> str:
-    """Return what is expected at one place, for each member if it is a union, and what was sent."""
-    texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
-    if all(text.startswith("expected ") for text in texts):
-        told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
-    else:
-        told = "; ".join(texts)
-    if all(text.startswith(("missing", "no such argument", "there is no")) for text in texts):
-        return told
-    return f"{told}, got {shorten_json(problems[-1]['input'])}"
 
 
 def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], known: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 import docstring_parser
@@ -60,6 +60,10 @@ class Parameter:
     default: object = MISSING
     field: FieldInfo | None = None
     """The `Field(...)` that was written as the default value, with the default in it."""
+
+    def under_key(self, key: str) -> Parameter:
+        """Return the parameter with another name in the schema. Without a description, the old name becomes its description."""
+        return replace(self, key=key, own_key=self.key, description=self.description or self.key)
 
 
 async def _ask_nobody(approval: Approval) -> Decision:
@@ -264,10 +268,13 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
         raise _refuse(
             f"{label}: is a class; write a function that makes one, or give a method of an instance"
         )
-    if owner := _find_missing_owner(function):
-        raise _refuse(
-            f"{owner}.{label}: is a method without its object; give the method of an instance, {owner}().{label}"
-        )
+    plain = inspect.unwrap(function) if inspect.isfunction(function) else function
+    if inspect.isfunction(plain) and plain.__code__.co_varnames[:1] in (("self",), ("cls",)):
+        path = ["<locals>", *plain.__qualname__.split(".")]
+        if (owner := path[-2]) != "<locals>":
+            raise _refuse(
+                f"{owner}.{label}: is a method without its object; give the method of an instance, {owner}().{label}"
+            )
     try:
         if sys.version_info >= (3, 14):
             import annotationlib
@@ -279,15 +286,6 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
         raise _refuse(
             f"{label}: Python knows no signature of it; write a function with annotated parameters around it"
         ) from None
-
-
-def _find_missing_owner(function: Function) -> str:
-    """Return the name of the class if `function` is `Class.method`, which still needs `self`; else ""."""
-    plain = inspect.unwrap(function) if inspect.isfunction(function) else function
-    if not inspect.isfunction(plain) or plain.__code__.co_varnames[:1] not in (("self",), ("cls",)):
-        return ""
-    owner = plain.__qualname__.rpartition(".")[0]
-    return "" if owner.endswith("<locals>") else owner.rpartition(".")[2]
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
@@ -366,10 +364,18 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
             text = item or text
         elif type(item).__name__ == "Doc":
             text = getattr(item, "documentation", None) or text
+    if default is None:  # many people write `x: int = None` and mean `x: int | None = None`
+        inner = typing.get_args(annotation)[0] if metadata else annotation
+        members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
+        if not any(member in (Any, object, None, type(None)) for member in members):
+            annotation = operator.getitem(
+                typing.Optional, inner
+            )  # `inner | None` fails if `inner` is not a class
+            annotation = operator.getitem(Annotated, (annotation, *metadata)) if metadata else annotation
     return Parameter(
         name=name,
         key=key,
-        annotation=annotation if default is not None else _allow_none(annotation, metadata),
+        annotation=annotation,
         description=text,
         positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         default=MISSING if info or default is EMPTY else default,
@@ -407,13 +413,3 @@ def rewrite_annotation(annotation: object) -> Any:
     if hasattr(annotation, "copy_with") and origin is not Annotated:
         return annotation.copy_with(members)
     return operator.getitem(typing.Union if origin in _UNIONS else origin, members)
-
-
-def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
-    """Return the annotation with None allowed. Many people write `x: int = None` and mean `x: int | None = None`."""
-    inner = typing.get_args(annotation)[0] if metadata else annotation
-    members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
-    if any(member in (Any, object, None, type(None)) for member in members):
-        return annotation
-    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is not a class
-    return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional

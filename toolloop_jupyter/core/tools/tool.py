@@ -7,7 +7,6 @@ InvalidArguments, whose text goes to the model.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 import inspect
@@ -16,7 +15,7 @@ import types
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, overload
 
 from ..events import CHECKS, Check, ToolDefinitionError, freeze
@@ -28,7 +27,6 @@ from .schema import build_schema
 from .signature import (
     Function,
     Kind,
-    Parameter,
     ToolContext,
     find_kind,
     get_python_name,
@@ -73,9 +71,6 @@ class _Mark:
     description: str | None = None
     order: int = field(default_factory=lambda: next(_order))
     """The number of the `@tool` call, so that a notebook's tools keep their order."""
-
-
-_NO_MARK = _Mark()
 
 
 @dataclass(frozen=True)
@@ -304,30 +299,26 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
         raise ToolDefinitionError(problems) from cause
     if not all(map(WIRE_NAME.fullmatch, names)):
         wire_names = _make_wire_names(names)
-        tools = [
-            dataclasses.replace(one, wire_name=wire) for one, wire in zip(tools, wire_names, strict=True)
-        ]
+        tools = [replace(one, wire_name=wire) for one, wire in zip(tools, wire_names, strict=True)]
     return tuple(tools)
 
 
 def _qualify(tools: Sequence[Tool], problems: list[str]) -> list[Tool]:
-    """Put the qualifier of a tool before its name if another tool has the same name. Add names that are still the same to
-    `problems`.
-    """
-    counts = Counter(made.name for made in tools)
-    renamed = []
-    for made in tools:
-        name = f"{made.qualifier}_{made.name}"
-        is_renamed = made.qualifier and counts[made.name] > 1
-        renamed.append(dataclasses.replace(made, name=name, wire_name=name) if is_renamed else made)
-    for name, count in Counter(made.name for made in renamed).items():
+    """Put the qualifiers before names that several tools have. Add names that several tools still have to `problems`."""
+    counts = Counter(one.name for one in tools)
+    names = [
+        f"{one.qualifier}_{one.name}" if one.qualifier and counts[one.name] > 1 else one.name for one in tools
+    ]
+    for name, count in Counter(names).items():
         if count > 1:
-            owners = " and ".join(make_full_name(made.function) for made in renamed if made.name == name)
+            pairs = zip(names, tools, strict=True)
+            owners = " and ".join(make_full_name(one.function) for other, one in pairs if other == name)
             problems.append(
                 f"{count} tools are called {name!r}: {owners}; "
                 'give one of them another name: tool(name="...")(function)'
             )
-    return renamed
+    pairs = zip(names, tools, strict=True)
+    return [one if one.name == name else replace(one, name=name, wire_name=name) for name, one in pairs]
 
 
 def _make_tool(function: Function) -> Tool:
@@ -346,7 +337,8 @@ def _make_tool(function: Function) -> Tool:
     parameters, context_parameter = read_signature(function, texts)
     keys = [parameter.key for parameter in parameters]
     if not all(map(WIRE_NAME.fullmatch, keys)):
-        parameters = [*map(_rename, parameters, _make_wire_names(keys))]
+        pairs = zip(parameters, _make_wire_names(keys), strict=True)
+        parameters = [one if one.key == key else one.under_key(key) for one, key in pairs]
     adapter, schema = build_schema(name, parameters)
     return Tool(
         name=name,
@@ -370,13 +362,12 @@ def _get_mark(function: Function) -> _Mark:
     mark = getattr(function, _MARK, None)
     if mark is None and isinstance(function, functools.partial):
         return _get_mark(function.func)
-    return mark if isinstance(mark, _Mark) else _NO_MARK
+    return mark if isinstance(mark, _Mark) else _Mark()
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """Return the names in a form that providers accept. A valid name stays unchanged. `names` must not contain duplicates.
-
-    The same names always give the same result, so that another run can continue a conversation.
+    """Return distinct names in a form that providers accept. A valid name stays unchanged. The same names give the same result, so
+    that another run can continue a conversation.
     """
     taken = set(filter(WIRE_NAME.fullmatch, names))
     wire = list(names)
@@ -385,16 +376,6 @@ def _make_wire_names(names: Sequence[str]) -> list[str]:
             wire[index] = make_wire_name(name, taken)
             taken.add(wire[index])
     return wire
-
-
-def _rename(parameter: Parameter, key: str) -> Parameter:
-    """Return the parameter with another name in the schema. Without a description, the old name becomes its description.
-
-    For example, Anthropic refuses the name `größe`.
-    """
-    if key == (own := parameter.key):
-        return parameter
-    return dataclasses.replace(parameter, key=key, own_key=own, description=parameter.description or own)
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
