@@ -149,8 +149,7 @@ class _Reader:
     def _read_compound(self, value: Any, depth: int) -> object:
         if found := describe_table(value) or describe_picture(value, _NESTED_LIMIT):
             return cut(found[0], _NESTED_LIMIT)
-        # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
-        own = getattr(type(value), "_repr_model_", None)
+        own = getattr(type(value), "_repr_model_", None)  # instances of proxies seem to have every attribute
         if callable(own) and isinstance(text := own(value), str):
             return text
         if isinstance(value, BaseModel):
@@ -225,7 +224,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Return the first of these that an object has: its `str` or `repr`, a form for notebooks, a picture in words, its type."""
+    """Return the first that an object has: its `str` or `repr`, a form for notebooks, a picture in words, its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -366,20 +365,18 @@ _LIBRARIES = tuple(
     }
 )
 _PACKAGES = ("/site-packages/", "/dist-packages/")
-_MOST_FOREIGN = 3
-"""If a traceback has no frame in the person's own code, this many of its last frames are kept."""
-_MOST_TEXT = 10_000
-"""The most characters that are shown of an error's text, and of each of its notes."""
+_MOST_FOREIGN = 3  # the most frames that are kept if none is in the person's own code
+_MOST_TEXT = 10_000  # the most characters that are shown of an error's text, and of each of its notes
 _MOST_NOTES = 10
-_MOST_ERRORS = 200
-"""The most errors in a group or in a chain of causes. If there are more, only the outermost error gets a traceback."""
+_MOST_ERRORS = (
+    200  # with more errors in groups and chains of causes, only the outermost error gets a traceback
+)
 
 
 def cut_traceback(error: BaseException) -> str:
     """Return the traceback of an error and its causes, without the frames of this package and of libraries. Never raises.
 
-    If all frames are in a library (the tool is a function of the library), the last frames stay. If code of the error raises, the
-    traceback is one line about the error.
+    If all frames are in a library, the last frames stay. If code of the error raises, the traceback is one line.
     """
     made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
@@ -414,8 +411,7 @@ def _write_traceback(error: BaseException) -> str:
 def _cut_texts(part: Any) -> None:
     """Shorten the text and the notes of one error, in place. Otherwise `traceback` would write megabytes, line by line.
 
-    The attribute `_str` is private (seen in CPython 3.10 to 3.14). If a version of Python lacks this attribute, the text is
-    not shortened.
+    The attribute `_str` is private (CPython 3.10 to 3.14). Without it, the text is not shortened.
     """
     if isinstance(text := getattr(part, "_str", None), str):
         part._str = shorten(text, _MOST_TEXT)  # noqa: SLF001 - see above

@@ -265,13 +265,11 @@ class SentArguments:
     """The arguments of a call as the model sent them. They are parsed once. `parse_arguments` returns copies of them."""
 
     def __init__(self, raw: object) -> None:
-        self.raw = raw
+        self.raw, self.is_strict = raw, False
         self.parsed: JsonObject = {}
         """The JSON object; {} if the model sent none. Do not change this object."""
         self.problem = ""
         """Why `raw` is not a JSON object; "" if `raw` is a JSON object."""
-        self.is_strict = False
-        """True if `raw` is a text, and every JSON parser reads this text as an object."""
         try:
             self.parsed, self.is_strict = _decode(raw)
         except InvalidArguments as error:
@@ -283,12 +281,10 @@ class SentArguments:
 
 
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:
-    """Return the JSON object that a model sent as the arguments of a call. The caller may change the returned object.
+    """Return a new JSON object: the arguments that a model sent as a text, an object, a SentArguments or None.
 
-    None, a blank text, `null` and `""` mean that there are no arguments. If `raw` is a SentArguments, its object is copied.
-
-    Raises InvalidArguments if the text has two meanings or none: repeated names, text after the object, NaN, a number that is too
-    large, broken Unicode; also for too many characters, values or levels. The error says that `tool`, if given, was not run.
+    Raises InvalidArguments if the text has two meanings or none (repeated names, text after the object, NaN, a number that is too
+    large, broken Unicode), or too many characters, values or levels. The error says that `tool`, if given, was not run.
     """
     sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
     if sent.problem:
@@ -320,10 +316,7 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """Return (the value of a JSON text, True if every JSON parser accepts the text).
-
-    Many models send a raw line break in a string. This function accepts such a text, but returns False.
-    """
+    """Return (the value of a JSON text, True if every JSON parser accepts it). Many models send raw line breaks in strings."""
     # Outside of strings, a text has at least as many values as commas or opening brackets. They are counted before any value is
     # made: making 300,000 lists takes half a second.
     if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:

@@ -1,15 +1,14 @@
-"""The version of a function: the parts that a function has at one moment. And the source of a function.
+"""The version of a function: the parts that it has at one moment. And the source of a function.
 
-Two versions are compared to find out if a function is still the function that a person saw and allowed. The parts are:
+Two versions are compared to find out if a function is still the one that a person saw and allowed. The parts are:
 
 - the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
-- for each layer: its code, its defaults, the arguments of a partial, and the values in its closure; the parts of these values, if
-  they are functions, lists, dicts, sets or tuples;
-- for an object that is called, or whose method is called: the object's identity, and the functions in its attributes.
+- for each layer: its code, its defaults, a partial's arguments and the values in its closure, and the parts of these values, if they
+  are functions, lists, dicts, sets or tuples;
+- for an object that is called, or whose method is called: its identity, and the functions in its attributes.
 
-A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection in a closure, a default or a partial
-is listed only with its identity, so the version is not fixed, and an approval holds only for one call. Globals, modules and
-attributes that a function looks up while it runs are not part of its version.
+A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection is listed only with its identity. So the
+version is not fixed, and an approval holds only for one call. What a function looks up while it runs is not part of its version.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from pydantic.fields import FieldInfo
 from ..execution import Raised, attempt_call
 from .signature import Function, list_layers
 
-MOST = 1_000
-"""The most parts that a version lists. If a function has more parts, its version is not fixed."""
-_UNSEEN = object()
-"""A mark in the list of parts. The part before this mark can change and still have the same identity."""
+MOST = 1_000  # the most parts that a version lists; with more parts, the version is not fixed
+_UNSEEN = (
+    object()
+)  # a mark in the list of parts: the part before it can change and still have the same identity
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
@@ -151,13 +150,10 @@ def read_source(function: Function) -> str:
     parts = []
     for number, (layer, text) in enumerate(zip(layers, texts, strict=True), 1):
         role = "which runs" if number == 1 else "which it says it wraps"
-        name = _get_code_name(getattr(layer, "__code__", None)) or type(layer).__qualname__
+        code = getattr(layer, "__code__", None)
+        name = _get_name(code) if code else type(layer).__qualname__
         parts.append(f"# {number} of {len(texts)}, {role}: {name}\n{text or _NO_SOURCE}")
     return "\n".join(parts)
-
-
-def _get_code_name(code: object) -> str:
-    return str(getattr(code, "co_qualname", getattr(code, "co_name", "")))  # Python 3.10 has only the latter
 
 
 def _read_layer(code: object) -> str:
@@ -171,7 +167,11 @@ def _read_layer(code: object) -> str:
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
     if isinstance(text, str) and not isinstance(compiled, Raised) and code in compiled:
         return textwrap.dedent(text)
-    return _STALE.format(name=_get_code_name(code)) if written else ""
+    return _STALE.format(name=_get_name(code)) if written else ""
+
+
+def _get_name(code: types.CodeType) -> str:
+    return str(getattr(code, "co_qualname", code.co_name))  # Python 3.10 has only the latter
 
 
 _NO_SOURCE = "# It has no Python source.\n"

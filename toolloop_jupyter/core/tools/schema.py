@@ -1,9 +1,7 @@
-"""Makes a pydantic validator for the arguments of a whole call, and the JSON schema that the model gets. Both are made from the
-parameters of a function.
+"""Makes a pydantic validator for the arguments of a whole call, and the JSON schema that the model gets, from parameters.
 
-Pydantic gets a stand-in function, never the tool. All parameters of the stand-in are keyword-only, even if those of the tool are
-not. A model class would forbid some names (`model_config`, `schema`, `self`, `_x`); a function allows any name. And pydantic reports
-all wrong arguments at once.
+Pydantic gets a stand-in function, never the tool. All its parameters are keyword-only. A model class would forbid some names
+(`model_config`, `schema`, `self`, `_x`); a function allows any name. And pydantic reports all wrong arguments at once.
 """
 
 from __future__ import annotations
@@ -141,13 +139,12 @@ def describe_type(adapter: Validator) -> JsonSchema:
 
 
 _BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties")]
-_MOST = 1e300
-"""Stands for a bound that a schema does not have."""
+_MOST = 1e300  # stands for a bound that a schema does not have
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
-    """Raise TypeError if no value is valid for a part of the schema. For example, its minimum is above its maximum, or each object
-    of a class requires another object of the same class inside.
+    """Raise TypeError if no value is valid for a part of the schema: its minimum is above its maximum, or each object of a class needs
+    another object of this class.
     """
     definitions: dict[str, JsonSchema] = schema.get("$defs", {})
     sure: set[str] = set()  # the definitions that a finite value fits
@@ -163,10 +160,9 @@ def _check_satisfiable(schema: JsonSchema) -> None:
 
 
 def _is_satisfiable(node: object, sure: set[str]) -> bool:
-    """Return True if a value can be valid for `node`. Only the bounds and the required parts of `node` are checked.
+    """Return True if a value can be valid for `node`, by its bounds and its required parts. What pydantic never writes is not checked.
 
-    `sure` has the names of the definitions for which a valid value is known to exist. If `node` has something that pydantic never
-    writes (a reference to another document, `true`, a bound that is not a number), this part is not checked.
+    `sure` has the names of the definitions for which a valid value is known to exist.
     """
     if not isinstance(node, Mapping):
         return node is not False
@@ -179,13 +175,9 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
     for key in ("anyOf", "oneOf"):
         if key in node and not any(_is_satisfiable(part, sure) for part in node[key]):
             return False
-    named, first, count = (
-        node.get("properties", {}),
-        node.get("prefixItems", []),
-        _read_bound(node, "minItems", 0),
-    )
+    named, first = node.get("properties", {}), node.get("prefixItems", [])
     needed = [*node.get("allOf", ()), *(named[name] for name in node.get("required", ()) if name in named)]
-    needed += [part for number, part in enumerate(first) if number < count]
+    needed += first[: int(count := _read_bound(node, "minItems", 0))]
     needed += [node["items"]] if count > len(first) and "items" in node else []
     return all(_is_satisfiable(part, sure) for part in needed)
 
