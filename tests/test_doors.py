@@ -13,14 +13,13 @@ import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.api import NOTEBOOK
-from toolloop_jupyter.core.events import errors
+from toolloop_jupyter.core.events import Row, Rows, RowsProgress, errors
 from toolloop_jupyter.core.events.approval import Decision
 from toolloop_jupyter.core.events.errors import Mistake
 from toolloop_jupyter.core.events.events import FileChange, Reply, Retry, Span, Usage
 from toolloop_jupyter.core.loop.permissions import PolicyCall
 from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest
-from toolloop_jupyter.core.rows import Row, Rows, RowsProgress
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live import stepper as stepping
 from toolloop_jupyter.notebook.live.places import OutputColumn

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         Reasoning,
         Result,
         Retry,
+        Row,
+        Rows,
         RunFailed,
         SandboxError,
         SessionClosed,
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
         Usage,
     )
     from .core.loop import ToolLoopOptions
-    from .core.rows import Row, Rows
     from .core.session import (
         AsyncEventStream,
         AsyncSession,
@@ -73,10 +74,9 @@ _HOME = {
     "core.events": (
         "Text Reasoning Attachment ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event "
         "HarnessError CapabilityUnsupported OptionsMismatch OutputInvalid SessionClosed SandboxError HistoryInvalid "
-        "HarnessInstallFailed StateIncompatible ToolDefinitionError ModelCallFailed RunFailed"
+        "HarnessInstallFailed StateIncompatible ToolDefinitionError ModelCallFailed RunFailed Row Rows"
     ),
     "core.loop": "ToolLoopOptions",
-    "core.rows": "Row Rows",
     "core.session": "Harness Capabilities AsyncSession Session AsyncEventStream EventStream",
     "core.tools": "tool ToolContext",
     "notebook.live": "show",

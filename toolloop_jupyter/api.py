@@ -26,11 +26,12 @@ from .core.events import (
     OnError,
     PrintKeeper,
     Result,
+    Rows,
     RunSync,
     Sink,
 )
 from .core.loop import Config
-from .core.rows import Rows, RowsOptions, RowsRun
+from .core.rows import RowsOptions, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,

@@ -24,7 +24,7 @@ from benchmarks.provider import MODEL, PRICE, serving
 litellm = pytest.importorskip("litellm")
 
 from toolloop_jupyter import tool  # noqa: E402
-from toolloop_jupyter.core.rows import Row, RowsOptions, RowsRun, RowsWatcher  # noqa: E402
+from toolloop_jupyter.core.rows import RowsOptions, RowsRun  # noqa: E402
 from toolloop_jupyter.core.session import build_config  # noqa: E402
 from toolloop_jupyter.core.tools import make_tools  # noqa: E402
 
@@ -42,18 +42,12 @@ async def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-class Watch(RowsWatcher):
-    """Notes the memory as rows end."""
-
-    def __init__(self) -> None:
-        self.memory: dict[int, float] = {}
-        self._ended = 0
-
-    def row_ended(self, row: Row) -> None:
-        assert row.error is None, row.error
-        self._ended += 1
-        if self._ended in (ROWS // 5, ROWS):
-            self.memory[self._ended] = read_memory(os.getpid())
+async def watch_memory(run: RowsRun, memory: dict[int, float]) -> None:
+    """Note the memory when a fifth of the rows has ended, and when all have."""
+    for count in (ROWS // 5, ROWS):
+        while run.progress.done < count:  # noqa: ASYNC110 - as a person looks
+            await asyncio.sleep(0.005)
+        memory[count] = read_memory(os.getpid())
 
 
 async def bare(base: str, count: int = ROWS) -> None:
@@ -80,11 +74,14 @@ async def bare(base: str, count: int = ROWS) -> None:
     assert await asyncio.gather(*map(run, range(count))) == ["Done."] * count
 
 
-async def ours(base: str, count: int = ROWS, watch: Watch | None = None) -> None:
+async def ours(base: str, count: int = ROWS, memory: dict[int, float] | None = None) -> None:
     config = build_config(model=MODEL, api_base=base, api_key="sk-bench", tools=[add])
     table = [{"n": number} for number in range(count)]
-    run = RowsRun(config, "Row {{n}}", table, RowsOptions(AT_ONCE), watcher=watch or RowsWatcher())
+    run = RowsRun(config, "Row {{n}}", table, RowsOptions(AT_ONCE))
+    watching = None if memory is None else asyncio.ensure_future(watch_memory(run, memory))
     rows = await run.collect()
+    if watching is not None:
+        await watching
     assert [row.answer for row in rows] == ["Done."] * count
 
 
@@ -109,8 +106,8 @@ async def measure(way: Callable[[], Awaitable[None]]) -> tuple[float, float, flo
     return cpu, wall, blocked
 
 
-async def compare(base: str) -> tuple[dict[str, list[tuple[float, float, float]]], Watch]:
-    watch = Watch()
+async def compare(base: str) -> tuple[dict[str, list[tuple[float, float, float]]], dict[int, float]]:
+    memory: dict[int, float] = {}
     await bare(base, WARM_UP)
     await ours(base, WARM_UP)
     gc.collect()
@@ -118,8 +115,8 @@ async def compare(base: str) -> tuple[dict[str, list[tuple[float, float, float]]
     taken: dict[str, list[tuple[float, float, float]]] = {"bare calls": [], "rows": []}
     for number in range(ROUNDS):
         taken["bare calls"].append(await measure(lambda: bare(base)))
-        taken["rows"].append(await measure(lambda: ours(base, watch=watch if number == 0 else None)))  # noqa: B023
-    return taken, watch
+        taken["rows"].append(await measure(lambda: ours(base, memory=memory if number == 0 else None)))  # noqa: B023
+    return taken, memory
 
 
 def test_rows_beside_bare_calls():
@@ -127,7 +124,7 @@ def test_rows_beside_bare_calls():
     litellm.suppress_debug_info = True
     litellm.register_model({MODEL: PRICE})
     with serving(1) as base:
-        taken, watch = asyncio.run(compare(base))
+        taken, memory = asyncio.run(compare(base))
     cpu = {name: min(one[0] for one in all_) for name, all_ in taken.items()}
     wall = {name: min(one[1] for one in all_) for name, all_ in taken.items()}
     blocked = {name: min(one[2] for one in all_) for name, all_ in taken.items()}
@@ -136,7 +133,7 @@ def test_rows_beside_bare_calls():
     )
     for name in taken:
         print(f"{name:12}{cpu[name]:7.2f} s{wall[name]:7.2f} s{blocked[name] * 1000:9.1f} ms")
-    grown = watch.memory[ROWS] - watch.memory[ROWS // 5]
+    grown = memory[ROWS] - memory[ROWS // 5]
     ratio = cpu["rows"] / cpu["bare calls"]
     print(
         f"ratio {ratio:.3f} (CPU), {wall['rows'] / wall['bare calls']:.3f} (wall); memory from row {ROWS // 5} on: {grown:+.1f} MB"

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from support.calls import call_block
+from toolloop_jupyter.core.events import Row, Rows, RowsProgress, RowsSpeed
 from toolloop_jupyter.core.events.approval import Approval, Decision
 from toolloop_jupyter.core.events.events import (
     FileChange,
@@ -22,7 +23,6 @@ from toolloop_jupyter.core.events.events import (
     Usage,
 )
 from toolloop_jupyter.core.events.result import Result
-from toolloop_jupyter.core.rows import Row, Rows, RowsProgress, RowsSpeed
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.live.writing import StreamingText
 from toolloop_jupyter.notebook.transcript import steps as t

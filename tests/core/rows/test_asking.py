@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from toolloop_jupyter import amap
-from toolloop_jupyter.core.events import Approval
-from toolloop_jupyter.core.rows import Rows, RowsOptions, RowsRun
+from toolloop_jupyter.core.events import Approval, Rows
+from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.core.session import build_config
 from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call
 

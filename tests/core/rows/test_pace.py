@@ -16,10 +16,10 @@ from support.clock import skip_time
 from support.servers import Entry, answer, calls, failure
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop import SPENDING
-from toolloop_jupyter.core.rows import RowsOptions, RowsRun, RowsWatcher, pace
+from toolloop_jupyter.core.rows import RowsOptions, RowsRun, pace
 from toolloop_jupyter.core.rows.pace import Pace
 from toolloop_jupyter.core.session import build_config
-from toolloop_jupyter.teaching import ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call, error
 
 
 def limited(most: int):
@@ -253,7 +253,7 @@ def waiting_run(ready: threading.Event, **more) -> RowsRun:
             ready.set()
         return ScriptedModel("x", pace=60.0 if row["n"] >= 3 else 0)
 
-    config = build_config(model=tl.teaching.ModelOfRow(model))
+    config = build_config(model=ModelOfRow(model))
     return RowsRun(config, "{{n}}", [{"n": n} for n in range(100)], RowsOptions(concurrency=2), **more)
 
 
@@ -293,20 +293,24 @@ async def test_an_interrupt_leaves_what_there_is():
 
 
 async def test_progress_is_told():
-    """The watcher sees rows end, and at the end all of them; `waiting` and `left` follow from it."""
+    """The progress of a run says how many rows run and have ended; `waiting` and `left` follow from it."""
     told = []
 
-    class Watcher(RowsWatcher):
-        def changed(self, progress):
-            told.append(progress)
+    def model(row: dict[str, str]) -> ScriptedModel:
+        told.append(run.progress)
+        return ScriptedModel(error("bad", 400))
 
-    config = build_config(model=ScriptedModel(error("bad", 400)))
-    run = RowsRun(config, "{{row}}", list("abcd"), RowsOptions(concurrency=1), watcher=Watcher())
+    config = build_config(model=ModelOfRow(model))
+    run = RowsRun(config, "{{row}}", list("abcd"), RowsOptions(concurrency=1))
     assert (run.progress.waiting, run.progress.left) == (4, None)
-    await run.collect()
+    collecting = asyncio.ensure_future(run.collect())
+    while not collecting.done():
+        told.append(run.progress)
+        await asyncio.sleep(0)
     assert (told[0].waiting, told[0].running) == (4, 0)
     assert max(one.running for one in told) == 1
-    last = told[-1]
+    assert {one.failed for one in told} >= {0, 1, 2, 3}
+    last = run.progress
     assert (last.done, last.failed, last.running, last.waiting, last.left) == (0, 4, 0, 0, 0)
     assert [row.number for row in last.last] == [1, 2, 3]
     assert last.speed.rate > 0

@@ -5,6 +5,7 @@ The pools are real: processes of this machine, loky, and a Dask cluster of two p
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -204,11 +205,6 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "CHUNK", 4)
     seen: list[tuple[int, int]] = []
 
-    class Watcher(tl.core.rows.RowsWatcher):
-        def row_ended(self, row):
-            seen.append((row.number, run.progress.running))
-            (tmp_path / str(row.number)).touch()
-
     @tl.tool(parallel=True)
     def wait_for(number: int) -> str:
         """Wait until the row of this number has come back."""
@@ -221,8 +217,14 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch, tmp_path):
 
     config = build_config(model=ModelOfRow(model), tools=[wait_for])
     options = RowsOptions(executor=pool, concurrency=1)
-    run = RowsRun(config, "{{n}}", [{"n": n} for n in range(4)], options, watcher=Watcher())
-    await run.collect()
+    run = RowsRun(config, "{{n}}", [{"n": n} for n in range(4)], options)
+    collecting = asyncio.ensure_future(run.collect())
+    while len(seen) < 4:
+        await asyncio.sleep(0.005)
+        if len(run.rows) > len(seen):
+            seen.append((len(seen), run.progress.running))
+            (tmp_path / str(len(seen) - 1)).touch()
+    await collecting
     assert seen == [(0, 3), (1, 2), (2, 1), (3, 0)]
 
 
@@ -230,8 +232,8 @@ async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch
     """A cluster of other machines cannot reach this one's address."""
 
     class Elsewhere(workers._Mailbox):
-        def __init__(self, receipt):
-            super().__init__(receipt)
+        def __init__(self, take):
+            super().__init__(take)
             self.address = ("127.0.0.1", 9), b"x"
 
         def __exit__(self, *exc_info):
@@ -314,11 +316,10 @@ async def test_workers_have_the_budget_of_all_runs(pool, monkeypatch):
 
 async def test_the_mailbox_closes_at_once():
     """Also where its thread has ended already, since a worker called at that moment: nothing waits for an answer then."""
-    receipt = workers.Receipt(lambda line: None, print)
-    mailbox = workers._Mailbox(receipt)
+    mailbox = workers._Mailbox(print)
     began = time.monotonic()
     mailbox.__exit__()  # no thread has begun to accept
-    with mailbox.__class__(receipt) as other:
+    with mailbox.__class__(print) as other:
         pass
     assert time.monotonic() - began < 5
     for one in (mailbox, other):

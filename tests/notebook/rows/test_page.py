@@ -12,8 +12,8 @@ import pytest
 from support.hostile import Reader
 from support.payloads import PAYLOADS
 from toolloop_jupyter import amap
-from toolloop_jupyter.core.events import Approval, ArgumentInvalid, Request
-from toolloop_jupyter.core.rows import RowsOptions, RowsProgress, RowsRun
+from toolloop_jupyter.core.events import Approval, ArgumentInvalid, Request, RowsProgress
+from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.core.session import build_config
 from toolloop_jupyter.notebook.live import LOADING
 from toolloop_jupyter.notebook.rows import RowsPage, RowsPageOptions, tell_size_of_rows
@@ -50,9 +50,7 @@ async def run_in(cell, rows, model, prompt="{{text}}", rows_options=None, tools=
     page = RowsPage(cell, head("m", []), RowsPageOptions(**options))
     permissions = "ask" if tools else "full"
     config = build_config(model=model, tools=tools, permissions=permissions)
-    run = RowsRun(
-        config, prompt, rows, rows_options or RowsOptions(concurrency=32), watcher=page, ask=page.ask
-    )
+    run = RowsRun(config, prompt, rows, rows_options or RowsOptions(concurrency=32), ask=page.ask)
     await page.follow(run)
     return run
 

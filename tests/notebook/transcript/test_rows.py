@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from support.hostile import Reader, run
-from toolloop_jupyter.core.events import Result, Usage
-from toolloop_jupyter.core.rows import Row, Rows, RowsProgress, RowsSpeed
+from toolloop_jupyter.core.events import Result, Row, Rows, RowsProgress, RowsSpeed, Usage
 from toolloop_jupyter.notebook.transcript import draw_finished_rows, draw_running_rows, tell_running_rows
 
 

@@ -61,3 +61,4 @@ from .observer import (
     Sink,
 )
 from .result import ANY, Done, Event, Presenter, Result
+from .rows import Row, Rows, RowsProgress, RowsSpeed

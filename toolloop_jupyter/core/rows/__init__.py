@@ -1,5 +1,4 @@
 """Run one tool loop for each row of a table, in this process or in the workers of an executor, and return a `Rows` object."""
 
 from .job import AskRow
-from .run import RowsRun
-from .values import Row, Rows, RowsOptions, RowsProgress, RowsSpeed, RowsWatcher
+from .run import RowsOptions, RowsRun

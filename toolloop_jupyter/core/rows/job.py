@@ -1,9 +1,16 @@
-"""Run one row: a session runs a `Job`, and the result is a `Row`. `RowTasks` runs many rows in this process."""
+"""Make a job for each row of a table that has to be run, and run the job: a session runs the `Job`, and the result is a `Row`.
+
+A job has the row's filled-in prompt and the row's key. The store finds a row by its key. A row with an answer in the store is
+not run again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import hashlib
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
@@ -12,42 +19,67 @@ from typing import Any, TypeAlias
 
 from ..events import (
     Approval,
+    ArgumentInvalid,
     HarnessError,
     Host,
     OutputInvalid,
     PrintKeeper,
     Result,
+    Row,
     Sink,
+    make_plain,
 )
-from ..execution import Raised, attempt_call, describe_error
+from ..execution import MISSING, Raised, attempt_call, describe_error
 from ..loop import Allowed, Config, Route
 from ..session import AsyncEventStream, AsyncSession
 from ..text import hide
-from .pace import Pace
-from .values import Row
+from .store import Store, decode_row
+from .table import RowPrompt, Table
 
 STOP_WAIT = 0.4
 """The most seconds that a stopped run waits for its rows to end."""
-MOST_ASKING = 100
-"""The most rows that may wait for a person. While this number of rows wait, no further row begins."""
+BREATH = 0.01
+"""Seconds. If rows that need no run take longer than this, other tasks of the event loop get a turn."""
+_NOT_OF_THE_ANSWER = frozenset(
+    ["stream", "stream_options", "num_retries", "max_retries", "timeout", "request_timeout", "stream_timeout"]
+) | {"metadata", "api_base", "base_url"}
+"""Options of a model call that a row's key leaves out. They say how and where the call is made, not what the model is asked."""
 
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
 """A function that is called with each row that has ended. It writes the row to the store, and counts the row."""
-
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
 """A function that asks a person about a tool call of a row. It takes (the approval, the row's number, the number of rows).
 
 Only one call of the function runs at a time."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A row that has to be run."""
+class RunState:
+    """The state of a rows run, shared by all its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
 
-    number: int
-    input: Mapping[str, Any]
-    prompt: str
-    key: str
+    def __init__(self) -> None:
+        self.message = ""
+        """Why the run ends early, in one line; "" if it does not end early."""
+        self.is_stopping = False
+        """True if no further row begins."""
+        self.is_cut = False
+        """True if the rows under way are cancelled, too."""
+        self._changed = asyncio.Event()
+
+    def end(self, message: str, *, cut: bool = False) -> None:
+        """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""
+        self.message = self.message or " ".join(hide(message).split())
+        self.is_stopping = True
+        self.is_cut = self.is_cut or cut
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the code that waits for a change: another row may begin now, or the run ends."""
+        self._changed.set()
+
+    async def wait_for_change(self) -> None:
+        """Wait until `wake` or `end` is called."""
+        self._changed.clear()
+        await self._changed.wait()
 
 
 @dataclass(eq=False)
@@ -83,25 +115,115 @@ class RowHost(Host):
         return self.outer.name_code(traceback)
 
 
-def configure_row(config: Config, job: Job, host: Host) -> Config:
+@dataclass(frozen=True)
+class Job:
+    """A row that has to be run."""
+
+    number: int
+    input: Mapping[str, Any]
+    prompt: str
+    key: str
+    host: Host = Host()  # noqa: RUF009 - it has no state
+
+
+class JobSource:
+    """Reads the rows of a table and makes their jobs. Each row is read only when it is needed."""
+
+    def __init__(
+        self, config: Config, table: Table, prompt: RowPrompt, store: Store | None, ask: AskRow | None
+    ) -> None:
+        """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, `config.host` asks."""
+        self._config, self._table, self._prompt, self._store, self._ask = config, table, prompt, store, ask
+        shown, _ = config.completion_options()
+        decides = {
+            "model": config.route.title,
+            "instructions": config.instructions,
+            "tools": [tool.spec["function"] for tool in config.tools],
+            "output": None if config.output is None else config.output.schema,
+            "fallback": [route.title for route in config.fallbacks],
+            "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
+        }
+        self._key = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
+        """The begin of each row's key. Limits such as `max_turns` are not part of the key: a row that a limit ends without an
+        answer has failed, and the next run runs it again.
+        """
+        self.again = 0
+        """The number of rows that failed in an earlier run with this store, and are run again now."""
+
+    def make_first_job(self) -> Job | None:
+        """Return the job of the first row, or None if there are no rows. Read no other row."""
+        return None if self._prompt.first is None else self._make_job(0, self._prompt.first)
+
+    async def list_jobs(self, state: RunState, keep: KeepRow) -> AsyncIterator[Job]:
+        """Yield the job of each row that has to be run, until the run stops.
+
+        Two kinds of rows are not run: a row with an answer in the store, and a row whose prompt cannot be filled in. These rows
+        are passed to `keep` at once. If a row cannot be read, the run ends.
+        """
+        rows, number, since = iter(self._table), 0, time.monotonic()
+        while not state.is_stopping:
+            row = attempt_call(next, rows, MISSING)
+            if isinstance(row, Raised):
+                state.end(f"row {number} could not be read: {describe_error(row.error, 500)}")
+            if isinstance(row, Raised) or row is MISSING:
+                return
+            found = self._prepare(number, row)
+            if isinstance(found, Job):
+                yield found
+                since = time.monotonic()
+            else:
+                await keep(found)
+            if time.monotonic() - since > BREATH:
+                await asyncio.sleep(0)
+                since = time.monotonic()
+            number += 1
+
+    def _make_job(self, number: int, row: Mapping[str, Any]) -> Job:
+        prompt, digest = self._prompt.fill(row), self._key.copy()
+        digest.update(prompt.encode("utf-8", "backslashreplace"))
+        host = RowHost(self._config.host, number, self._table.total, self._ask)
+        return Job(number, row, prompt, digest.hexdigest()[:32], host)
+
+    def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
+        """Return the Job of a row that has to be run; else the Row, from the store or failed."""
+        try:
+            job = self._make_job(number, row)
+        except ArgumentInvalid as error:
+            return Row(number, "", row, None, str(error))
+        if self._store is None:
+            return job
+        if (line := self._store.take(job.key)) is not None:
+            # If another release has written the line, the row is run again.
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                config = self._config
+                stored = decode_row(line, number, row, config.output, config.host.presenter)
+                return dataclasses.replace(stored, from_store=True)
+        self.again += self._store.has_failed(job.key)
+        return job
+
+
+# --- one row --------------------------------------------------------------------------------------------------
+
+
+def configure_row(config: Config, job: Job) -> Config:
     """Return the configuration of one row's session. A scripted model begins its script again for each row."""
-    route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
-    return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
+
+    def begin(route: Route) -> Route:
+        if route.answers is None or (answers := route.answers.begin_row(job.input)) is route.answers:
+            return route
+        return dataclasses.replace(route, model=answers.model, answers=answers)
+
+    fallbacks = tuple(map(begin, config.fallbacks))
+    return dataclasses.replace(config, route=begin(config.route), fallbacks=fallbacks, host=job.host)
 
 
-def _begin_route(route: Route, job: Job) -> Route:
-    if route.answers is not None and (answers := route.answers.begin_row(job.input)) is not route.answers:
-        route = dataclasses.replace(route, model=answers.model, answers=answers)
-    return route
-
-
-def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
+def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | Row:
     """Return the stream of one row. The stream has not started yet.
 
     `model=` may be a function of the person. If this function raises, return a failed Row. If the person allows a tool "for
     the session", the tool is allowed in all rows that share `allowed`.
     """
-    made = attempt_call(configure_row, config, job, host)
+    made = attempt_call(configure_row, config, job)
     if isinstance(made, Raised):
         return Row(job.number, job.key, job.input, None, " ".join(describe_error(made.error, 500).split()))
     session = AsyncSession(made, streamed=False, allowed=allowed)
@@ -109,10 +231,7 @@ def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEv
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
-    """Run a row to its end, and return its Row. If the run fails, the Row has an error.
-
-    `stream`: the stream of the row, or a Row that has already failed. Such a Row is returned unchanged.
-    """
+    """Run the stream of a row to its end, and return the Row. A Row that has failed already is returned unchanged."""
     if isinstance(stream, Row):
         return stream
     began, result, error = time.monotonic(), None, None
@@ -146,87 +265,3 @@ def _explain_end(result: Result, config: Config) -> str | None:
         "cancelled": "it was stopped",
     }
     return result.error or ends.get(result.stop_reason, result.stop_reason)
-
-
-# --- many rows ------------------------------------------------------------------------------------------------
-
-
-class RunState:
-    """The state of a rows run, shared by all its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
-
-    def __init__(self) -> None:
-        self.message = ""
-        """Why the run ends early, in one line; "" if it does not end early."""
-        self.is_stopping = False
-        """True if no further row begins."""
-        self.is_cut = False
-        """True if the rows under way are cancelled, too."""
-        self._changed = asyncio.Event()
-
-    def end(self, message: str, *, cut: bool) -> None:
-        """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""
-        self.message = self.message or " ".join(hide(message).split())
-        self.is_stopping = True
-        self.is_cut = self.is_cut or cut
-        self.wake()
-
-    def wake(self) -> None:
-        """Wake the code that waits for a change: another row may begin now, or the run ends."""
-        self._changed.set()
-
-    async def wait_for_change(self) -> None:
-        """Wait until `wake` or `end` is called."""
-        self._changed.clear()
-        await self._changed.wait()
-
-
-class RowTasks:
-    """Runs rows on this event loop, each in a task of its own."""
-
-    def __init__(self, config: Config, concurrency: int, pace: Pace, state: RunState) -> None:
-        self._config, self._concurrency, self._pace, self._state = config, concurrency, pace, state
-        self._allowed = Allowed()
-        self._streams: dict[asyncio.Task[None], AsyncEventStream] = {}
-
-    @property
-    def running(self) -> int:
-        """The number of rows under way."""
-        return len(self._streams)
-
-    async def run(
-        self,
-        jobs: AsyncIterator[tuple[Job, Host]],
-        keep: KeepRow,
-        on_change: Callable[[], object],
-    ) -> None:
-        """Run the rows of `jobs`. After a stop, no further row begins. `on_change` is called each time `running` changes."""
-
-        def take_out(task: asyncio.Task[None]) -> None:
-            del self._streams[task]
-            self._state.wake()
-            on_change()
-
-        async for job, host in jobs:
-            stream = begin_row(self._config, job, host, self._allowed)
-            if isinstance(stream, Row):
-                await keep(stream)
-                continue
-            task = asyncio.ensure_future(self._run_row(stream, job, keep))
-            self._streams[task] = stream
-            task.add_done_callback(take_out)
-            on_change()
-            while not self._state.is_stopping and self._is_full():
-                await self._state.wait_for_change()
-        while self._streams and not self._state.is_cut:
-            await self._state.wait_for_change()
-        if self._streams:
-            for stream in self._streams.values():
-                stream.cancel()
-            await asyncio.wait(self._streams, timeout=STOP_WAIT)
-
-    async def _run_row(self, stream: AsyncEventStream, job: Job, keep: KeepRow) -> None:
-        await keep(await finish_row(stream, job, self._config))
-
-    def _is_full(self) -> bool:
-        asking = self._pace.asking
-        return self.running - asking >= self._concurrency or asking >= MOST_ASKING

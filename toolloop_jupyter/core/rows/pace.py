@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
@@ -35,45 +35,16 @@ CALM = 60.0
 """After this number of seconds without a pause, N grows faster (see GROWTH)."""
 
 
-class Turns:
-    """Lets only one row at a time call the same tool, and only one row at a time ask the person."""
-
-    def __init__(self, on_change: Callable[[], object]) -> None:
-        self._on_change = on_change
-        self.asking = 0
-        """The number of rows that wait for a person, or for their turn to ask."""
-        self._tools: dict[object, asyncio.Lock] = {}
-        """The lock of each tool's function. The keys stay valid, since the run keeps the functions alive."""
-        self._person = asyncio.Lock()
-
-    def use_tool(self, function: Callable[..., object]) -> asyncio.Lock:
-        """Return the lock of a tool's function."""
-        return self._tools.setdefault(identify(function), asyncio.Lock())
-
-    @asynccontextmanager
-    async def ask_person(self) -> AsyncIterator[None]:
-        """Wait until this row may ask the person. Other rows then wait until the person has answered."""
-        self.asking += 1
-        try:
-            if self._person.locked():
-                self._on_change()
-            async with self._person:
-                yield
-        finally:
-            self.asking -= 1
-            self._on_change()
-
-
 class Pace(Gate):
     """The gate of a rows run. All its methods are called on one event loop."""
 
     retries = 2
 
     def __init__(
-        self, concurrency: int, max_cost: float | None, on_change: Callable[[], object] = lambda: None
+        self, concurrency: int, max_cost: float | None, on_asking: Callable[[], object] = lambda: None
     ) -> None:
-        """`on_change` is called when the pause, the concurrency or the number of rows that wait for a person changes."""
-        self.most, self._max_cost, self._on_change = concurrency, max_cost, on_change
+        """`on_asking` is called when the number of rows that wait for a person changes."""
+        self._concurrency, self._max_cost, self._on_asking = concurrency, max_cost, on_asking
         self.limit = float(concurrency)
         """The number of model calls that may be under way at once."""
         self.under_way = 0
@@ -86,12 +57,10 @@ class Pace(Gate):
         """The number of calls that were under way when the last pause began and have not ended yet."""
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._turns = Turns(on_change)
-
-    @property
-    def asking(self) -> int:
+        self._locks: defaultdict[object, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """The lock of the person (None), and of each tool's function. Its key stays valid: the run keeps the function alive."""
+        self.asking = 0
         """The number of rows that wait for a person, or for their turn to ask."""
-        return self._turns.asking
 
     @property
     def pause(self) -> float:
@@ -105,6 +74,10 @@ class Pace(Gate):
 
     def add_cost(self, cost: float) -> None:
         self.cost += cost
+
+    def end_all(self) -> None:
+        """Note that a call was refused for a reason that also affects all other calls."""
+        self.is_final = True
 
     async def enter(self) -> None:
         if not self._waiting and self.under_way < int(self.limit) and not self.pause:
@@ -136,7 +109,7 @@ class Pace(Gate):
         if status == 200:
             self._pauses = 0
             growth = 1.0 if time.monotonic() - self._resume_at > CALM else GROWTH
-            self.limit = min(float(self.most), self.limit + growth / self.limit)
+            self.limit = min(float(self._concurrency), self.limit + growth / self.limit)
         elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
             self.is_final = self.is_final or is_last
         elif status in TOO_FAST:
@@ -160,19 +133,22 @@ class Pace(Gate):
         seconds = min(LONGEST_PAUSE, 0.5 * 2 ** (self._pauses - 1)) if wait is None else wait
         if (until := time.monotonic() + seconds) > self._resume_at:
             self._resume_at = until
-            asyncio.get_running_loop().call_later(seconds + 0.001, self._resume)
-        self._on_change()
+            asyncio.get_running_loop().call_later(seconds + 0.001, self._let_in)
         return seconds
-
-    def _resume(self) -> None:
-        if not self.pause:
-            self._let_in()
-            self._on_change()
 
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        return nullcontext() if parallel else self._turns.use_tool(function)
+        return nullcontext() if parallel else self._locks[identify(function)]
 
-    def ask_person(self) -> AbstractAsyncContextManager[object]:
-        return self._turns.ask_person()
+    @asynccontextmanager
+    async def ask_person(self) -> AsyncIterator[None]:
+        """Wait until this row may ask the person. Other rows then wait until the person has answered."""
+        self.asking += 1
+        try:
+            self._on_asking()
+            async with self._locks[None]:
+                yield
+        finally:
+            self.asking -= 1
+            self._on_asking()

@@ -5,21 +5,147 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..events import STOPPED, HarnessError, Request, check_values
-from ..loop import SPENDING, Config, may_ask, wait_for_import
-from ..session import AsyncSession
-from .job import STOP_WAIT, AskRow, Job, RowTasks, RunState, configure_row
+from ..events import (
+    STOPPED,
+    HarnessError,
+    OnError,
+    Request,
+    Row,
+    Rows,
+    RowsProgress,
+    RowsSpeed,
+    check_values,
+)
+from ..loop import SPENDING, Allowed, Config, may_ask, wait_for_import
+from ..session import AsyncEventStream, AsyncSession
+from .job import (
+    STOP_WAIT,
+    AskRow,
+    Job,
+    JobSource,
+    KeepRow,
+    RowHost,
+    RunState,
+    begin_row,
+    configure_row,
+    finish_row,
+)
 from .pace import Pace
-from .source import RowSource
 from .store import Store, decode_row, encode_row
 from .table import RowPrompt, Table, list_fields
-from .values import Row, Rows, RowsOptions, RowsProgress, RowsWatcher, Tally
 
 if TYPE_CHECKING:
     from .workers import Workers
+
+MOST_ASKING = 100
+"""The most rows that may wait for a person. While this number of rows wait, no further row begins."""
+SHOWN_LAST = 3
+RATE_OF = 50
+"""The number of rows over which the rate is measured. These are the rows that ended last."""
+
+
+@dataclass(frozen=True)
+class RowsOptions:
+    """The options of a whole rows run. The options of the single rows are in the run's `Config`."""
+
+    concurrency: int = 8
+    """The most rows that run at the same time. With an executor, this is the limit for each worker."""
+    store: str | Path | None = None
+    """The file that keeps each finished row. The next run takes finished rows from this file."""
+    max_cost: float | None = None
+    """The most US dollars for all rows of this run. This limit is checked before each model call."""
+    on_error: OnError = "continue"
+    """"stop": after a row has failed, no further row begins. The rows that are running go on to their end."""
+    executor: Any = None
+    """A `concurrent.futures.Executor` whose workers run the rows. If None, the rows run on the event loop of this process."""
+    variables: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Name -> value, for the names in the prompt that are not columns."""
+
+
+class RowTasks:
+    """Runs rows on this event loop, each in a task of its own."""
+
+    def __init__(self, config: Config, concurrency: int, pace: Pace, state: RunState) -> None:
+        self._config, self._concurrency, self._pace, self._state = config, concurrency, pace, state
+        self._allowed = Allowed()
+        self._streams: dict[asyncio.Task[None], AsyncEventStream] = {}
+
+    @property
+    def running(self) -> int:
+        """The number of rows under way."""
+        return len(self._streams)
+
+    async def run(self, jobs: AsyncIterator[Job], keep: KeepRow) -> None:
+        """Run the rows of `jobs`. After a stop, no further row begins."""
+
+        async def run_row(stream: AsyncEventStream, job: Job) -> None:
+            await keep(await finish_row(stream, job, self._config))
+
+        def take_out(task: asyncio.Task[None]) -> None:
+            del self._streams[task]
+            self._state.wake()
+
+        async for job in jobs:
+            stream = begin_row(self._config, job, self._allowed)
+            if isinstance(stream, Row):
+                await keep(stream)
+                continue
+            task = asyncio.ensure_future(run_row(stream, job))
+            self._streams[task] = stream
+            task.add_done_callback(take_out)
+            while not self._state.is_stopping and self._is_full():
+                await self._state.wait_for_change()
+        while self._streams and not self._state.is_cut:
+            await self._state.wait_for_change()
+        if self._streams:
+            for stream in self._streams.values():
+                stream.cancel()
+            await asyncio.wait(self._streams, timeout=STOP_WAIT)
+
+    def _is_full(self) -> bool:
+        asking = self._pace.asking
+        return self.running - asking >= self._concurrency or asking >= MOST_ASKING
+
+
+@dataclass
+class Tally:
+    """Collects the rows that have ended, and counts them."""
+
+    began: float = field(default_factory=time.monotonic)
+    ended: dict[int, Row] = field(default_factory=dict)
+    """Number -> row, in the order in which the rows ended."""
+    cut: list[Row] = field(default_factory=list)
+    """Rows that were running when the run was stopped, and did not end."""
+    failed: int = 0
+    from_store: int = 0
+    cost: float = 0.0
+    seconds: float | None = None
+    """How many seconds the run took; None before the end of the run."""
+    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
+
+    def add(self, row: Row) -> None:
+        """Count a row that has ended."""
+        self.ended[row.number] = row
+        self.failed += row.error is not None
+        self.from_store += row.from_store
+        if not row.from_store:
+            self.cost += row.cost or 0.0
+            self._ends.append(time.monotonic())
+
+    @property
+    def rate(self) -> float:
+        """How many rows end per second, measured over the newest RATE_OF rows, or over all rows if fewer have ended."""
+        ends, is_full = self._ends, len(self._ends) == RATE_OF
+        seconds = ends[-1] - (ends[0] if is_full else self.began) if ends else 0.0
+        return (len(ends) - is_full) / seconds if seconds > 0 else 0.0
 
 
 class RowsRun:
@@ -34,9 +160,8 @@ class RowsRun:
         config: Config,
         prompt: str,
         rows: object,
-        options: RowsOptions = RowsOptions(),  # noqa: B008 - it is frozen
+        options: RowsOptions = RowsOptions(),
         *,
-        watcher: RowsWatcher = RowsWatcher(),  # noqa: B008
         ask: AskRow | None = None,
     ) -> None:
         """Check all arguments. No request is sent before `collect`.
@@ -48,18 +173,17 @@ class RowsRun:
         asked.
         """
         check_values({name: getattr(options, name) for name in ("concurrency", "max_cost", "on_error")})
-        table = Table(rows, () if config.output is None else list_fields(config.output.kind))
-        filled = RowPrompt(prompt, table, options.variables, config.host.name_code)
-        self._options, self._watcher = options, watcher
-        self._pace = Pace(options.concurrency, options.max_cost, self._wake)
+        self._options, self._state, self._tally = options, RunState(), Tally()
+        self._table = Table(rows, () if config.output is None else list_fields(config.output.kind))
+        filled = RowPrompt(prompt, self._table, options.variables, config.host.name_code)
+        self._pace = Pace(options.concurrency, options.max_cost, self._state.wake)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
         asked = dataclasses.replace(config.options, completion_kwargs=unstreamed)
         self._config = dataclasses.replace(config, options=asked, gate=self._pace)
         self._store = None if options.store is None else Store(options.store)
-        self._source = RowSource(self._config, table, filled, self._store, ask)
-        host = self._source.make_host(0)
+        self._source = JobSource(self._config, self._table, filled, self._store, ask)
+        host = RowHost(config.host, 0, ask_row=ask)
         AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # checks its arguments
-        self._state = RunState()
         self._runner: RowTasks | Workers
         if options.executor is None:
             self._runner = RowTasks(self._config, options.concurrency, self._pace, self._state)
@@ -69,8 +193,7 @@ class RowsRun:
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
             # A worker does not see the cost of other runs that go on at the same time.
             most = min(limits, default=None)
-            self._runner = Workers(options.executor, self._config, options.concurrency, most)
-        self._tally = Tally(table)
+            self._runner = Workers(options.executor, self._config, options.concurrency, most, self._state)
         self._main: asyncio.Task[None] | None = None
 
     # --- the state of the run -----------------------------------------------------------------------------------------
@@ -78,30 +201,35 @@ class RowsRun:
     @property
     def total(self) -> int | None:
         """The number of rows; None for an iterable without a length."""
-        return self._tally.table.total
+        return self._table.total
 
     @property
     def progress(self) -> RowsProgress:
         """The progress of the run now."""
-        notes = [] if self._store is None else self._store.notes
-        return self._tally.report(
+        tally, notes = self._tally, [] if self._store is None else self._store.notes
+        return RowsProgress(
+            total=self.total,
+            done=len(tally.ended) - tally.failed,
+            failed=tally.failed,
             running=self._runner.running,
+            from_store=tally.from_store,
             again=self._source.again,
-            pause=self._pace.pause,
-            concurrency=int(self._pace.limit),
+            cost=tally.cost,
+            seconds=time.monotonic() - tally.began if tally.seconds is None else tally.seconds,
+            speed=RowsSpeed(tally.rate, self._pace.pause, int(self._pace.limit)),
+            last=tuple(islice(reversed(tally.ended.values()), SHOWN_LAST))[::-1],
             message="; ".join(filter(None, [*notes, self._state.message])),
         )
 
     @property
     def rows(self) -> Rows:
         """The rows that have ended so far. May be read at any time: before, during and after the run, and after a stop."""
-        tally = self._tally
         return Rows(
-            tally.list_in_order(),
+            dict(sorted(self._tally.ended.items())),
             self.progress,
-            tally.list_cut(),
+            tuple(sorted(self._tally.cut, key=lambda row: row.number)),
             self._state.message,
-            tally.table,
+            self._table.make_frame,
             self._config.host.presenter,
         )
 
@@ -109,8 +237,7 @@ class RowsRun:
         """Return the first request of the first row, exactly as it would be sent; None if there are no rows. Sends nothing."""
         if (job := self._source.make_first_job()) is None:
             return None
-        config = configure_row(self._config, job, self._source.make_host(0))
-        return await AsyncSession(config, streamed=False).preview(job.prompt)
+        return await AsyncSession(configure_row(self._config, job), streamed=False).preview(job.prompt)
 
     # --- the run -----------------------------------------------------------------------------------------------
 
@@ -127,7 +254,7 @@ class RowsRun:
         try:
             await asyncio.wait({self._main})
         except asyncio.CancelledError as error:
-            self._end(STOPPED, cut=True)
+            self._state.end(STOPPED, cut=True)
             with contextlib.suppress(asyncio.CancelledError):  # stopped a second time: do not wait any longer
                 await asyncio.wait({self._main}, timeout=2 * STOP_WAIT)
             error.args = (STOPPED,)
@@ -139,41 +266,40 @@ class RowsRun:
     def cancel(self) -> None:
         """Stop the run. `collect` then returns the ended rows within half a second. May be called from any thread."""
         if self._main is None:
-            self._end(STOPPED, cut=True)
+            self._state.end(STOPPED, cut=True)
             return
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
-            self._main.get_loop().call_soon_threadsafe(lambda: self._end(STOPPED, cut=True))
+            self._main.get_loop().call_soon_threadsafe(lambda: self._state.end(STOPPED, cut=True))
 
     async def _run(self) -> None:
         asks = may_ask(self._config) and self._config.on_approval is None
         async with self._config.host.attend(may_ask=asks):
             if self._store is not None:
                 await asyncio.to_thread(self._store.open)
-            self._tally.start()
-            self._tell()
+            self._tally.began = time.monotonic()
             try:
                 jobs = self._source.list_jobs(self._state, self._keep)
                 if isinstance(self._runner, RowTasks):
-                    await self._runner.run(jobs, self._keep, self._tell)
+                    await self._runner.run(jobs, self._keep)
                 elif limit := SPENDING.explain_limit():
-                    self._end(limit)
+                    self._state.end(limit)
                 else:
                     # A worker that is forked during LiteLLM's import would inherit locks that nobody releases.
                     await wait_for_import(self._config.route.model, self._config.host, self._config.observers)
-                    await self._runner.run(jobs, self._keep_line, self._state, self._tell)
+                    await self._runner.run(jobs, self._keep_line)
             finally:
-                self._tally.stop()
+                self._tally.seconds = time.monotonic() - self._tally.began
                 if self._store is not None:
                     self._store.close()
-                self._tell()
 
     async def _keep_line(self, line: Mapping[str, Any], job: Job) -> None:
         """Keep a row that a worker has run, and count its cost."""
-        self._pace.is_final = self._pace.is_final or bool(line.get("ends_all"))
         row = decode_row(line, job.number, job.input, self._config.output, self._config.host.presenter)
         self._pace.add_cost(row.cost or 0.0)
         if row.result is not None:
             SPENDING.add_run(row.result.usage, row.cost)
+        if line.get("ends_all"):
+            self._pace.end_all()
         await self._keep(row)
 
     async def _keep(self, row: Row) -> None:
@@ -186,26 +312,12 @@ class RowsRun:
                 await self._store.append(encode_row(row))
             except (OSError, ValueError) as error:  # ValueError: a stop has closed the file
                 why = getattr(error, "strerror", None) or error
-                self._end(f"{self._store.path.name} cannot be written: {why}", cut=True)
+                self._state.end(f"{self._store.path.name} cannot be written: {why}", cut=True)
         self._tally.add(row)
-        self._watcher.row_ended(row)
         if row.error is not None and self._pace.is_final:
-            self._end(row.error, cut=True)
+            self._state.end(row.error, cut=True)
         elif row.error is not None and self._options.on_error == "stop":
-            self._end(f"stopped, since row {row.number} failed: {row.error}")
+            self._state.end(f"stopped, since row {row.number} failed: {row.error}")
         if limit := self._pace.find_limit() or SPENDING.explain_limit():
-            self._end(limit)
-        self._wake()
-
-    def _end(self, message: str, *, cut: bool = False) -> None:
-        """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""
-        self._state.end(message, cut=cut)
-        self._tell()
-
-    def _wake(self) -> None:
-        """Wake the code that begins the next row, and report the progress."""
+            self._state.end(limit)
         self._state.wake()
-        self._tell()
-
-    def _tell(self) -> None:
-        self._watcher.changed(self.progress)

@@ -31,6 +31,7 @@ from ..events import (
     Reasoning,
     Result,
     Retry,
+    Row,
     StopReason,
     Text,
     ToolCall,
@@ -40,7 +41,6 @@ from ..events import (
 from ..execution import Raised, attempt_call, shorten_repr
 from ..loop import Output
 from ..text import hide_in, hide_suspected, names_key
-from .values import Row
 
 VERSION = 1
 HEAD = "toolloop-rows"

@@ -1,7 +1,7 @@
 """Reads the rows of a table, fills in the prompt of each row, and makes a DataFrame of the answers.
 
 The module recognises tables of pandas and polars without importing these packages: the code that made the table has imported
-its package already. Only `Table.frame` imports pandas, when a person asks for a DataFrame.
+its package already. Only `Table.make_frame` imports pandas, when a person asks for a DataFrame.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ..conversation import IN_BRACES, NameCode, Named, tell_text
-from ..events import ArgumentInvalid, ArgumentTypeInvalid
+from ..events import ArgumentInvalid, ArgumentTypeInvalid, Row
 from ..text import list_some
 
 TEXT = "row"
 """The name of the only column in a table of texts."""
-Answers = Mapping[int, "tuple[Any, Mapping[str, object]]"]
-"""Number of a row -> (the row's answer, the row's other cells: column -> cell)."""
 
 
 class Table:
@@ -37,10 +35,7 @@ class Table:
     """The names of the columns if all rows have the same columns; None if the rows may have different columns."""
 
     def __init__(self, rows: object = (), fields: Sequence[str] = ()) -> None:
-        """`fields`: the names of an answer's fields; empty if the answer has no fields.
-
-        Raises ArgumentTypeInvalid if `rows` is not a table.
-        """
+        """`fields`: the names of an answer's fields; () if it has none. Raises ArgumentTypeInvalid if `rows` is not a table."""
         self._fields = tuple(fields)
         given: Any = rows
         self._kind: Literal["pandas", "polars", ""] = ""
@@ -50,9 +45,7 @@ class Table:
             given = given.to_frame(TEXT)
         if pandas is not None and isinstance(given, pandas.DataFrame):
             self._kind, self.columns = "pandas", tuple(map(str, given.columns))
-            self._index = (
-                given.index
-            )  # kept now, since the table may be sorted or cut before `frame` is called
+            self._index = given.index  # the table may be sorted or cut before `make_frame` is called
         elif polars is not None and isinstance(given, polars.DataFrame):
             self._kind, self.columns = "polars", tuple(given.columns)
         elif isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
@@ -79,10 +72,9 @@ class Table:
                 yield {TEXT: row} if isinstance(row, str) else {str(key): row[key] for key in row}
 
     def read_ahead(self) -> Iterator[dict[str, Any]]:
-        """Return the rows that are checked before the run: all rows, or only the first row.
+        """Return the rows that are checked before the run: all rows; only the first one if all rows have the same columns.
 
-        Only the first row is read if all rows have the same columns. If the table has no length, only the first row is read,
-        too: the table may be a generator, and a generator can be read only once.
+        If the table has no length, it may be a generator, which can be read only once. Then, too, only the first row is read.
         """
         if self._kind or self.total is not None:
             return iter(self) if self.columns is None else itertools.islice(self, 1)
@@ -90,9 +82,9 @@ class Table:
         self._rows = itertools.chain(first, self._rows) if iter(self._rows) is self._rows else self._rows
         return iter(Table(first))
 
-    def frame(self, answers: Answers) -> Any:
-        """Return a DataFrame of the answers. `Rows.frame` states when pandas is used, and when polars is used."""
-        columns = self._list_columns(answers)
+    def make_frame(self, rows: Sequence[Row]) -> Any:
+        """Return a DataFrame of the rows' answers. `Rows.frame` states when pandas is used, and when polars is used."""
+        columns = self._list_columns(rows)
         if self._kind == "polars" or (
             self._kind == "" and "polars" in sys.modules and "pandas" not in sys.modules
         ):
@@ -100,23 +92,26 @@ class Table:
             return sys.modules["polars"].DataFrame(plain, strict=False)
         import pandas as pd
 
-        index = self._index.take(list(answers)) if self._kind == "pandas" else list(answers)
-        return pd.DataFrame(columns, index=index)
+        numbers = [row.number for row in rows]
+        return pd.DataFrame(columns, index=self._index.take(numbers) if self._kind == "pandas" else numbers)
 
-    def _list_columns(self, answers: Answers) -> dict[str, list[object]]:
-        found = [
-            list_fields(type(answer)) or (answer if isinstance(answer, Mapping) else ())
-            for answer, _ in answers.values()
-        ]
+    def _list_columns(self, rows: Sequence[Row]) -> dict[str, list[object]]:
+        """Return column -> cells. The first columns are the answers' fields, or `answer`."""
+        answers = [row.answer for row in rows]
+        found = (list_fields(type(one)) or (one if isinstance(one, Mapping) else ()) for one in answers)
         names = list(dict.fromkeys(self._fields or itertools.chain(*found))) or ["answer"]
-        columns: dict[str, list[object]] = {name: [] for name in names}
-        for answer, beside in answers.values():
-            for name in names:
-                columns[name].append(_read_field(answer, name, is_one=names == ["answer"]))
-            for name, cell in beside.items():
-                while name in names:
-                    name = f"row_{name}"  # noqa: PLW2901
-                columns.setdefault(name, []).append(cell)
+
+        def read(answer: object, name: str) -> object:
+            if isinstance(answer, Mapping):
+                return answer.get(name)
+            return getattr(answer, name, answer if names == ["answer"] else None)
+
+        columns = {name: [read(one, name) for one in answers] for name in names}
+        for beside in ("stop_reason", "error", "cost", "tokens", "seconds"):
+            name = beside
+            while name in names:
+                name = f"row_{name}"
+            columns[name] = [getattr(row, beside) for row in rows]
         return columns
 
 
@@ -128,14 +123,6 @@ def list_fields(kind: object) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(kind))
     is_typed_dict = isinstance(kind, type) and issubclass(kind, dict) and hasattr(kind, "__total__")
     return tuple(kind.__annotations__) if is_typed_dict else ()
-
-
-def _read_field(answer: object, name: str, *, is_one: bool) -> object:
-    if isinstance(answer, Mapping):
-        return answer.get(name)
-    if is_one and not hasattr(answer, name):
-        return answer
-    return getattr(answer, name, None)
 
 
 def _make_plain(value: Any) -> object:
@@ -162,10 +149,9 @@ class RowPrompt:
     ) -> None:
         """Check the prompt against the rows that can be read before the run.
 
-        A name in double braces stands for a column. If no column has this name, the name stands for one of `variables`.
-        `tell_text` makes the text of the cell or the variable. Raises ArgumentInvalid for a name that is neither a column nor a
-        variable, for a name that two columns have, for a variable that cannot be written as text, and for a prompt that names no
-        column, since the prompt would be the same for all rows.
+        A name in double braces stands for a column, else for one of `variables`. Raises ArgumentInvalid for a name that is
+        neither, for a name that two columns have, for a variable that cannot be written as text, and for a prompt that names
+        no column, since the prompt would be the same for all rows.
         """
         self.text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in IN_BRACES.finditer(text)}

@@ -23,7 +23,7 @@ from contextlib import nullcontext, suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, TypeAlias
 
-from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host
+from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host, Row
 from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
 from ..loop import Allowed, Config, asks_nobody
 from ..models import find_responder
@@ -32,7 +32,6 @@ from ..text import hide
 from .job import STOP_WAIT, Job, RunState, begin_row, finish_row
 from .pace import Pace
 from .store import encode_row
-from .values import Row
 
 CHUNK = 4
 """A chunk has CHUNK times `concurrency` rows."""
@@ -47,7 +46,6 @@ KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
-
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
 """Attributes of a pool. From their values, another pool of the same kind can be made.
 
@@ -56,18 +54,12 @@ attributes unnecessary.
 """
 
 
-def _find_pickler() -> Any:
-    """Return cloudpickle if it is installed, else pickle. Only cloudpickle can send functions that a notebook defines. Dask and
-    loky install cloudpickle.
-    """
-    found = attempt_call(importlib.import_module, "cloudpickle")
-    return pickle if isinstance(found, Raised) else found
-
-
 class Workers:
     """Runs rows in the workers of an executor."""
 
-    def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
+    def __init__(
+        self, executor: Any, config: Config, concurrency: int, max_cost: float | None, state: RunState
+    ) -> None:
         """Pickle everything that the workers need.
 
         Raises ArgumentTypeInvalid if `executor` is not an executor, ArgumentInvalid if the workers cannot run these rows. The
@@ -90,7 +82,10 @@ class Workers:
             raise ArgumentInvalid(
                 "executor: a run with an observer (or a recording) has to be in this process; leave out executor, or the observer"
             )
-        self._executor, self._pickler, self._is_renewed = executor, _find_pickler(), False
+        # Only cloudpickle can send functions that a notebook defines. Dask and loky install it.
+        found = attempt_call(importlib.import_module, "cloudpickle")
+        self._pickler: Any = pickle if isinstance(found, Raised) else found
+        self._executor, self._is_renewed, self._state = executor, False, state
         self._chunk = CHUNK * concurrency
         self._takes_rows = config.route.answers is not None
         self._parcel = self._pack(config, concurrency, max_cost)
@@ -98,6 +93,7 @@ class Workers:
         """Number of a row -> its job, for all rows that have been read but have not come back from a worker."""
         self._futures: set[Future[list[str]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping: set[asyncio.Future[None]] = set()
         self._over = asyncio.Event()
         """Set if no further chunk may be sent."""
         self._alone = asyncio.Lock()
@@ -126,19 +122,13 @@ class Workers:
         """The number of rows that have been read but have not come back from a worker."""
         return len(self._jobs)
 
-    async def run(
-        self,
-        jobs: AsyncIterator[tuple[Job, Host]],
-        keep: KeepLine,
-        state: RunState,
-        on_change: Callable[[], object],
-    ) -> None:
+    async def run(self, jobs: AsyncIterator[Job], keep: KeepLine) -> None:
         """Run the rows of `jobs`. If the run stops, rows that no worker has begun are not run.
 
-        `keep` is called with the data and the job of each finished row. `on_change` is called when `running` grows. If an error
-        shows that the workers cannot run the rows, the run ends.
+        `keep` is called with the data and the job of each finished row. If an error shows that the workers cannot run the rows,
+        the run ends.
         """
-        work = asyncio.ensure_future(self._run(jobs, keep, state, on_change))
+        state, work = self._state, asyncio.ensure_future(self._run(jobs, keep))
         work.add_done_callback(lambda _: state.wake())
         while not work.done() and not state.is_cut:
             await state.wait_for_change()
@@ -152,52 +142,48 @@ class Workers:
         if work.done() and not work.cancelled():
             work.result()
 
-    async def _run(
-        self,
-        jobs: AsyncIterator[tuple[Job, Host]],
-        keep: KeepLine,
-        state: RunState,
-        on_change: Callable[[], object],
-    ) -> None:
-        async def keep_line(line: Mapping[str, Any]) -> None:
-            await keep(line, self._jobs.pop(line["row"]))
+    async def _run(self, jobs: AsyncIterator[Job], keep: KeepLine) -> None:
+        def take(text: str | bytes) -> None:
+            """Keep the row of a line. A row may come twice, from its worker and with its chunk: the second line is ignored."""
+            line: dict[str, Any] = json.loads(text)
+            if (job := self._jobs.pop(line["row"], None)) is not None:
+                keeping = asyncio.ensure_future(keep(line, job))
+                self._keeping.add(keeping)
+                keeping.add_done_callback(self._keeping.discard)
 
-        receipt = Receipt(keep_line, lambda why: state.end(why, cut=True))
-        with _Mailbox(receipt) as mailbox:
+        async def send(chunk: list[Job]) -> None:
+            task = asyncio.ensure_future(self._run_chunk(chunk, mailbox.address, take))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(0)
+            if len(self._tasks) >= MOST_CHUNKS:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+        with _Mailbox(take) as mailbox:
             chunk: list[Job] = []
-            async for job, _ in jobs:
+            async for job in jobs:
                 self._jobs[job.number] = job
-                on_change()
                 chunk.append(job)
                 if len(chunk) == self._chunk:
-                    await self._send(chunk, mailbox.address, receipt)
+                    await send(chunk)
                     chunk = []
             if chunk:
-                await self._send(chunk, mailbox.address, receipt)
+                await send(chunk)
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await receipt.wait()
+            if self._keeping:
+                await asyncio.wait(self._keeping)
         if self._is_renewed:
             self._executor.shutdown(wait=False)
 
-    async def _send(self, chunk: list[Job], address: object, receipt: Receipt) -> None:
-        task = asyncio.ensure_future(self._run_chunk(chunk, address, receipt))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        await asyncio.sleep(0)
-        if len(self._tasks) >= MOST_CHUNKS:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-
     async def _run_chunk(
-        self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
+        self, chunk: Sequence[Job], address: object, take: Callable[[str], object], lost: int = 0
     ) -> None:
         """Run one chunk. If the worker dies, the rows without a result are sent to a worker again. Each row has MOST_LOST tries.
 
-        In the last try, each row is sent alone.
-
-        `lost`: how many workers have died with these rows so far.
+        In the last try, each row is sent alone. `lost`: how many workers have died with these rows so far.
         """
-        jobs = [job for job in chunk if job.number not in receipt.received]
+        jobs = [job for job in chunk if job.number in self._jobs]
         if not jobs or self._over.is_set():
             return
         async with self._alone if lost + 1 == MOST_LOST else nullcontext():
@@ -207,22 +193,25 @@ class Workers:
                 self._renew(executor)
         if outcome.error is None:
             for line in outcome.value:
-                receipt.take(line)
+                take(line)
         elif self._over.is_set():
             return
         elif not _is_lost(outcome.error):
-            receipt.fail(hide(f"the workers cannot run the rows: {describe_error(outcome.error, 500)}"))
+            why = f"the workers cannot run the rows: {describe_error(outcome.error, 500)}"
+            self._state.end(hide(why), cut=True)
         elif lost + 1 < MOST_LOST:
             parts = [jobs] if lost == 0 else [[job] for job in jobs]
-            await asyncio.gather(*(self._run_chunk(part, address, receipt, lost + 1) for part in parts))
+            await asyncio.gather(*(self._run_chunk(part, address, take, lost + 1) for part in parts))
         else:
             why = f"its worker was lost {MOST_LOST} times: {describe_error(outcome.error, 200)}"
             for job in jobs:
-                receipt.take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
+                take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
 
     async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
         """Run rows in a worker. Return an Outcome with the lines of the rows, or with the error."""
-        sent = [job if self._takes_rows else dataclasses.replace(job, input={}) for job in jobs]
+        sent = [
+            dataclasses.replace(job, input=job.input if self._takes_rows else {}, host=Host()) for job in jobs
+        ]
         packed = attempt_call(self._pickler.dumps, sent)
         if isinstance(packed, Raised):
             return Outcome(error=packed.error)
@@ -258,45 +247,12 @@ def _is_lost(error: BaseException | None) -> bool:
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 
-class Receipt:
-    """Receives the finished rows from the workers, each as one line of JSON. If a row comes twice, the second line is ignored."""
-
-    def __init__(
-        self, keep: Callable[[Mapping[str, Any]], Awaitable[None]], fail: Callable[[str], object]
-    ) -> None:
-        """`keep` is called with the data of each line. If the workers cannot run the rows, `fail` is called with the reason."""
-        self.received: set[int] = set()
-        """The numbers of the rows that have come back."""
-        self.fail = fail
-        self._keep, self._loop = keep, asyncio.get_running_loop()
-        self._keeping: set[asyncio.Future[None]] = set()
-
-    def take(self, text: str | bytes) -> None:
-        """Receive a line. Call this on the run's event loop."""
-        line: dict[str, Any] = json.loads(text)
-        if line["row"] in self.received:
-            return
-        self.received.add(line["row"])
-        keeping = asyncio.ensure_future(self._keep(line))
-        self._keeping.add(keeping)
-        keeping.add_done_callback(self._keeping.discard)
-
-    def take_soon(self, text: bytes) -> None:
-        """Receive a line. Call this in any other thread."""
-        with suppress(RuntimeError):  # the loop is closed: the run was stopped
-            self._loop.call_soon_threadsafe(self.take, text)
-
-    async def wait(self) -> None:
-        """Wait until `keep` has ended for each line."""
-        if self._keeping:
-            await asyncio.wait(self._keeping)
-
-
 class _Mailbox:
     """Receives the finished rows of workers on this machine, each as one line of JSON."""
 
-    def __init__(self, receipt: Receipt) -> None:
-        self._receipt, key = receipt, os.urandom(32)
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        """`take` is called with each line, on the event loop that makes the mailbox."""
+        self._take, self._loop, key = take, asyncio.get_running_loop(), os.urandom(32)
         self._listener = Listener(("127.0.0.1", 0), backlog=16, authkey=key)
         self._is_open = True
         self.address = self._listener.address, key
@@ -316,15 +272,13 @@ class _Mailbox:
     def _accept(self) -> None:
         while self._is_open:
             came = attempt_call(self._listener.accept)
-            if not isinstance(
-                came, Raised
-            ):  # an error means: a connection without the key, or a closed listener
+            if not isinstance(came, Raised):  # an error: a connection without the key, or a closed listener
                 threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
 
     def _read(self, connection: Connection) -> None:
-        with connection, suppress(EOFError, OSError):
+        with connection, suppress(EOFError, OSError, RuntimeError):  # RuntimeError: the loop is closed
             while True:
-                self._receipt.take_soon(connection.recv_bytes())
+                self._loop.call_soon_threadsafe(self._take, connection.recv_bytes())
 
 
 # --- in a worker ------------------------------------------------------------------------------------------------
@@ -334,13 +288,11 @@ _worker = threading.local()
 
 
 def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -> list[str]:
-    """Run rows in this worker and return their lines. If this worker can connect to `address`, each line is also sent there as
-    soon as the row has ended.
+    """Run rows in this worker and return their lines. Send each line to `address`, too, as soon as the row has ended, if this
+    worker can connect to it.
     """
     if not hasattr(_worker, "loop"):
-        _worker.loop = (
-            asyncio.new_event_loop()
-        )  # all chunks of this thread share the loop, so connections stay open
+        _worker.loop = asyncio.new_event_loop()  # connections stay open from one chunk to the next
     here = None if address is None else attempt_call(Client, address[0], None, address[1])
     connection = None if here is None or isinstance(here, Raised) else here
     try:
@@ -367,7 +319,7 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
         async with places:
             if pace.is_final or pace.find_limit():
                 return
-            row = await finish_row(begin_row(config, job, Host(), allowed), job, config)
+            row = await finish_row(begin_row(config, job, allowed), job, config)
             line = {**encode_row(row), "ends_all": pace.is_final}
             lines.append(json.dumps(line, default=str))
             if connection is not None:

@@ -10,14 +10,13 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from ...core.events import Approval, Mistake, Presenter, Result, Scope
+from ...core.events import Approval, Mistake, Presenter, Result, Rows, Scope
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
 from ..transcript import (
     REACH,
     REACH_OF_ROWS,
-    RowsLike,
     approval_record,
     draw_finished_rows,
     head,
@@ -173,7 +172,7 @@ def last() -> Result | None:
     return _last[0] if _last else None
 
 
-def mark_shown(result: Result | RowsLike) -> None:
+def mark_shown(result: Result | Rows) -> None:
     """Remember that this cell has shown the run of `result` while it ran."""
     _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 

@@ -21,10 +21,11 @@ from ...core.events import (
     Observer,
     OutputInvalid,
     Result,
+    Rows,
     RunFailed,
 )
 from ...core.loop import Config, ToolLoopOptions
-from ...core.rows import Rows, RowsOptions, RowsRun
+from ...core.rows import RowsOptions, RowsRun
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
@@ -373,7 +374,6 @@ class Notebook:
             body,
             look_up(self.names, options["each"], "table", holds_rows),
             RowsOptions(**given, max_cost=options["max_cost"], variables=find_named(body, self.names)),
-            watcher=page,
             ask=page.ask,
         )
 

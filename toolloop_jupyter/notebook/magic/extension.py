@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ...core.events import Mistake, Result, RunFailed
+from ...core.events import Mistake, Result, Rows, RunFailed
 from ...core.models import (
     Answers,
     leave_out_price_list,
@@ -31,7 +31,6 @@ from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
 if TYPE_CHECKING:
-    from ...core.rows import Rows
     from .cell import Notebook
 
 

@@ -1,8 +1,7 @@
 """Show a rows run in its cell. A rows run makes one model run for each row of a table.
 
-One block shows all rows. Below the block is at most one approval card at a time. When a row ends, only the stored progress
-changes. A timer draws the progress ten times per second. So the notebook gets at most ten messages per second, even if a
-thousand rows end per second.
+One block shows all rows. Below the block is at most one approval card at a time. A timer draws the progress ten times per
+second. So the notebook gets at most ten messages per second, even if a thousand rows end per second.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...core.events import Approval, Observer, Request
+from ...core.events import Approval, Observer, Request, RowsProgress
 from ...core.models import is_ready
-from ...core.rows import RowsProgress, RowsRun, RowsWatcher
+from ...core.rows import RowsRun
 from ...core.text import hide
 from .. import kernel
 from ..html import counted
@@ -63,7 +62,7 @@ class RowsPageOptions:
     """The page calls this function at the end of the run, and shows the returned blocks below the rows."""
 
 
-class RowsPage(RowsWatcher, Observer):
+class RowsPage(Observer):
     """Shows one rows run in one cell. Approval cards for the tool calls appear in the same cell.
 
     As an observer of the rows, the page says when they wait for LiteLLM's import.
@@ -75,11 +74,9 @@ class RowsPage(RowsWatcher, Observer):
         self._head, self._options = [head, *options.notes], options
         self._block, self._card = column.output(), column.output()
         self._screen = _choose_screen(column, self._block, self._head)
-        self._progress, self._state = RowsProgress(), ""
+        self._find_progress: Callable[[], RowsProgress] = RowsProgress
+        self._state = ""
         self._is_loading = False
-
-    def changed(self, progress: RowsProgress) -> None:
-        self._progress = progress
 
     def before_import(self) -> bool:
         self._is_loading = True
@@ -95,7 +92,7 @@ class RowsPage(RowsWatcher, Observer):
             self._state = "stopping"
             run.cancel()
 
-        self._progress = run.progress
+        self._find_progress = lambda: run.progress
         self._screen.begin(stop)
         ticker = asyncio.ensure_future(self._tick())
         has_record = False
@@ -120,7 +117,7 @@ class RowsPage(RowsWatcher, Observer):
         while True:
             self._is_loading = self._is_loading and not is_ready()
             state = self._state or (LOADING if self._is_loading else "")
-            self._screen.show(self._progress, state)
+            self._screen.show(self._find_progress(), state)
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
@@ -135,7 +132,7 @@ class RowsPage(RowsWatcher, Observer):
             await put_card(self._card, asked, record, row, REACH_OF_ROWS)
 
         self._state = waiting = f"waiting for you: {row}"
-        self._screen.show(self._progress, waiting)
+        self._screen.show(self._find_progress(), waiting)
         self._screen.leave()
         try:
             await ask_person(

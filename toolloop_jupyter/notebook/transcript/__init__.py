@@ -12,6 +12,6 @@ from .calls import (
     tell_why,
 )
 from .diagram import timeline
-from .rows import RowsLike, draw_finished_rows, draw_running_rows, name_row, tell_running_rows
+from .rows import draw_finished_rows, draw_running_rows, name_row, tell_running_rows
 from .steps import Notice, Page, Step, Steps, TextStep, make_bundle, render, to_markdown, together, write
 from .values import find_bundle, get_picture_bytes

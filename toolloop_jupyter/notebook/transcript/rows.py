@@ -6,15 +6,27 @@ first and the last few, and some rows that failed. The run's Rows object has the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Protocol
 
-from ...core.events import Result, Usage
+from ...core.events import Row, Rows, RowsProgress
 from ...core.execution import Raised, attempt_call
 from ...core.text import duration, shorten, tell_duration
-from ..html import BLOCK, CELL, DIM, STYLE, SUMMARY, TABLE, WIDE, counted, dim, esc, in_a_line, inline, table
+from ..html import (
+    BLOCK,
+    CELL,
+    DIM,
+    STYLE,
+    SUMMARY,
+    TABLE,
+    WIDE,
+    counted,
+    dim,
+    esc,
+    in_a_line,
+    inline,
+    table,
+)
 from .blocks import Block, money
 from .calls import short_arguments
 from .values import list_fields
@@ -29,82 +41,10 @@ _CAME = 160
 """At most this many characters of a row's answer or error are shown."""
 
 
-class RowLike(Protocol):
-    """The attributes of a `core.rows.Row` that this module reads. `notebook.transcript` must not import `core.rows`."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def input(self) -> Mapping[str, object]: ...
-    @property
-    def result(self) -> Result | None: ...
-    @property
-    def error(self) -> str | None: ...
-    @property
-    def seconds(self) -> float: ...
-
-
-class SpeedLike(Protocol):
-    """The attributes of a `core.rows.RowsSpeed` that this module reads."""
-
-    @property
-    def rate(self) -> float: ...
-    @property
-    def pause(self) -> float: ...
-
-
-class ProgressLike(Protocol):
-    """The attributes of a `core.rows.RowsProgress` that this module reads."""
-
-    @property
-    def total(self) -> int | None: ...
-    @property
-    def done(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def waiting(self) -> int | None: ...
-    @property
-    def from_store(self) -> int: ...
-    @property
-    def again(self) -> int: ...
-    @property
-    def cost(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def speed(self) -> SpeedLike: ...
-    @property
-    def left(self) -> float | None: ...
-    @property
-    def last(self) -> Sequence[RowLike]: ...
-    @property
-    def message(self) -> str: ...
-
-
-class RowsLike(Protocol):
-    """The attributes of a `core.rows.Rows` that this module reads."""
-
-    @property
-    def ended(self) -> Mapping[int, RowLike]: ...
-    @property
-    def progress(self) -> ProgressLike: ...
-    @property
-    def cut(self) -> Sequence[RowLike]: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def usage(self) -> Usage: ...
-    @property
-    def cost(self) -> float | None: ...
-
-
 # --- while they run -------------------------------------------------------------------------------------------
 
 
-def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
+def draw_running_rows(progress: RowsProgress, state: str = "") -> Block:
     """Draw the progress: the counts, a bar, and the rows that ended last.
 
     `state` ("waiting for you") is shown before the counts.
@@ -113,14 +53,14 @@ def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
     css = "tlj-ask" if state else "tlj-ok"
     items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
     status = f'<div class="tlj-status"><span class="{css}">●</span> <b>{inline(facts[0])}</b>{items}</div>'
-    note, last = _tell_pause(progress), _draw_rows(progress.last)
+    note, last = _tell_pause(progress), _draw_table(map(_draw_row, progress.last))
     words = dim(inline(note)) if note else ""
     html = f'<div class="tlj tlj-rows" style="{BLOCK}">{status}{_draw_bar(progress)}{words}{last.html}</div>'
     texts = [in_a_line(" · ".join(facts)), in_a_line(note), last.text]
     return Block(html, "\n".join(text for text in texts if text))
 
 
-def tell_running_rows(progress: ProgressLike, width: int = 0) -> str:
+def tell_running_rows(progress: RowsProgress, width: int = 0) -> str:
     """Return the progress as one line for a terminal. The line has at most `width` characters; 0 means no limit."""
     facts = [*_tell_counts(progress), *_tell_pace(progress), _tell_pause(progress)]
     text = in_a_line(" · ".join(filter(None, facts)))
@@ -132,11 +72,8 @@ def name_row(number: int, total: int | None) -> str:
     return f"row {number:,}" + ("" if total is None else f" of {total:,}")
 
 
-def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
-    """Return the counts as texts: how many rows have ended, how many failed, and so on.
-
-    `waiting` is the word for rows that have not begun.
-    """
+def _tell_counts(progress: RowsProgress, waiting: str = "waiting") -> list[str]:
+    """Return the counts as texts. `waiting` is the word for rows that have not begun."""
     ended, total = progress.done + progress.failed, progress.total
     counts = [
         (progress.failed, "failed"),
@@ -149,23 +86,20 @@ def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
     return [rows, *(f"{number:,} {word}" for number, word in counts if number)]
 
 
-def _tell_pace(progress: ProgressLike) -> list[str]:
+def _tell_pace(progress: RowsProgress) -> list[str]:
     facts = [f"{progress.speed.rate:.3g} rows/s"] if progress.speed.rate else []
     facts += [money(progress.cost)] if progress.cost else []
     facts.append(duration(progress.seconds, whole=True))
     return facts + ([f"{duration(progress.left, whole=True)} left"] if progress.left else [])
 
 
-def _tell_pause(progress: ProgressLike) -> str:
+def _tell_pause(progress: RowsProgress) -> str:
     pause = f"paused for {duration(progress.speed.pause, whole=True)}" if progress.speed.pause else ""
     return ": ".join(filter(None, (pause, shorten(progress.message, 300))))
 
 
-def _draw_bar(progress: ProgressLike) -> str:
-    """Draw a bar with two parts: the share of rows that are done, and the share of rows that failed.
-
-    Return "" if the number of rows is not known.
-    """
+def _draw_bar(progress: RowsProgress) -> str:
+    """Draw a bar: the share of rows that are done, and the share that failed. Return "" if the number of rows is not known."""
     if not progress.total:
         return ""
     parts = ((progress.done, "tlj-ok"), (progress.failed, "tlj-bad"))
@@ -181,30 +115,29 @@ def _draw_bar(progress: ProgressLike) -> str:
 # --- the finished rows ---------------------------------------------------------------------------------------------
 
 
-def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
+def draw_finished_rows(rows: Rows, name: str | None = None) -> Block:
     """Draw a finished rows run: the first and the last rows, rows that failed, and the counts.
 
     The HTML contains the style sheet. `name` is the notebook's variable that holds the rows; None if no variable holds them.
     """
-    ended = list(rows.ended.values())
-    first, last = ended[:ENDS], ended[max(ENDS, len(ended) - ENDS) :]
-    between = ended[ENDS : max(ENDS, len(ended) - ENDS)]
+    ended = list(rows)
+    first, between, last = ended[:ENDS], ended[ENDS:-ENDS], ended[ENDS:][-ENDS:]
     failed = [row for row in between if row.error is not None]
-    lines: list[RowLike | _Line] = [
-        *first,
+    lines = [
+        *map(_draw_row, first),
         *_tell_more(len(between), "more row", name and f"{name}.frame"),
-        *last,
-        *([_Line(f"{len(failed):,} of those between failed:")] if failed else []),
-        *failed[:MOST_FAILURES],
+        *map(_draw_row, last),
+        *([_draw_line(f"{len(failed):,} of those between failed:")] if failed else []),
+        *map(_draw_row, failed[:MOST_FAILURES]),
         *_tell_more(len(failed) - MOST_FAILURES, "more failed row", name and f"{name}.failed"),
     ]
-    parts = [_draw_rows(lines), _draw_end(rows, name)]
+    parts = [_draw_table(lines), _draw_end(rows, name)]
     html = "".join(part.html for part in parts)
     text = "\n".join(part.text for part in parts if part.text)
     return Block(f'<div class="tlj tlj-rows" style="{BLOCK}">{html}</div>', text)
 
 
-def _draw_end(rows: RowsLike, name: str | None) -> Block:
+def _draw_end(rows: Rows, name: str | None) -> Block:
     """Draw the last line: why the run ended, the number of rows, the cost, the time, and the expression for the rows.
 
     A table with more counts is folded behind the line.
@@ -217,9 +150,10 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
     items = ["", *map(inline, facts[1:]), *([f"<code>{esc(end)}</code>"] if end else [])]
     line = f'<span class="{css}" style="{"font-size:90%" if css else DIM}">{inline(state)}</span>'
     line += dim(" · ".join(items), "span")
+    usage = rows.usage
     counts = (
-        ("model calls", f"{rows.usage.calls:,}"),
-        ("tokens", f"{rows.usage.total_tokens:,}"),
+        ("model calls", f"{usage.calls:,}"),
+        ("tokens", f"{usage.total_tokens:,}"),
         ("rows taken from the store", f"{progress.from_store:,}"),
         ("rows that had failed before", f"{progress.again:,}"),
         ("rows ended by a stop", f"{len(rows.cut):,}"),
@@ -231,45 +165,35 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
     return Block(html, in_a_line(" · ".join([*facts, *([end] if end else [])])))
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of words between the rows, for example about rows that are not shown.
-
-    `expression` is the Python expression for these rows; "" if there is none.
-    """
-
-    words: str
-    expression: str = ""
-
-
-def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
+def _tell_more(count: int, word: str, expression: str | None) -> list[Block]:
     """Return a list with one line about `count` rows that are not shown; [] if all rows are shown."""
-    return [_Line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
+    return [_draw_line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
 
 
-# --- one row --------------------------------------------------------------------------------------------------
+# --- the lines of the table -----------------------------------------------------------------------------------
 
 
-def _draw_rows(lines: Iterable[RowLike | _Line]) -> Block:
-    """Draw rows, and lines of words between the rows.
-
-    The HTML is a table. The plain text has one line for each row of the table.
-    """
-    made = [_draw_line(line) if isinstance(line, _Line) else _draw_row(line) for line in lines]
+def _draw_table(lines: Iterable[Block]) -> Block:
+    """Join lines to a table. Its plain text has one line for each line of the table."""
+    made = list(lines)
     rows = "".join(one.html for one in made)
     html = f'<div style="{WIDE}"><table style="{TABLE}">{rows}</table></div>' if rows else ""
     return Block(html, "\n".join(one.text for one in made))
 
 
-def _draw_line(line: _Line) -> Block:
-    code = f": <code>{esc(line.expression)}</code>" if line.expression else ""
-    html = f'<tr><td colspan="5" style="{CELL}">{dim(line.words + code)}</td></tr>'
-    return Block(html, in_a_line(": ".join(filter(None, (line.words, line.expression)))))
+def _draw_line(words: str, expression: str = "") -> Block:
+    """Draw a line of words, for example about rows that are not shown. `expression` is Python code that gets these rows."""
+    code = f": <code>{esc(expression)}</code>" if expression else ""
+    html = f'<tr><td colspan="5" style="{CELL}">{dim(words + code)}</td></tr>'
+    return Block(html, in_a_line(": ".join(filter(None, (words, expression)))))
 
 
-def _draw_row(row: RowLike) -> Block:
+def _draw_row(row: Row) -> Block:
     mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
-    asked, came, took = _tell_input(row), _tell_end(row), tell_duration(row.seconds)
+    # An object in the input may have no text.
+    given = attempt_call(short_arguments, dict(islice(row.input.items(), 20)), _ASKED)
+    asked = "…" if isinstance(given, Raised) else given
+    came, took = _tell_end(row), tell_duration(row.seconds)
     cells = (
         f'<span class="{css}">{mark}</span>',
         dim(f"{row.number:,}", "span"),
@@ -278,28 +202,18 @@ def _draw_row(row: RowLike) -> Block:
         f'<span style="{DIM};white-space:nowrap">{took}</span>',
     )
     html = "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
-    return Block(
-        html, in_a_line("  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took))))
-    )
+    text = "  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took)))
+    return Block(html, in_a_line(text))
 
 
-def _tell_input(row: RowLike) -> str:
-    """Return the beginning of the row's input in one line; "…" if an object in the input cannot be written as text."""
-    first = dict(islice(row.input.items(), 20))
-    text = attempt_call(short_arguments, first, _ASKED)
-    return "…" if isinstance(text, Raised) else text
-
-
-def _tell_end(row: RowLike) -> str:
+def _tell_end(row: Row) -> str:
     """Return one line with the row's error, or with the fields of its output, or with its answer as text."""
-    if row.error is not None or row.result is None:
-        return _put_in_line(row.error or "")
-    fields = attempt_call(list_fields, row.result.output)
-    if not isinstance(fields, Mapping):
-        return _put_in_line(row.result.text)
-    told = attempt_call(short_arguments, fields, _CAME)
-    return _put_in_line(row.result.text) if isinstance(told, Raised) else told
-
-
-def _put_in_line(text: str) -> str:
+    text = row.error or ""
+    if row.error is None and row.result is not None:
+        text = row.result.text
+        fields = attempt_call(list_fields, row.result.output)
+        if isinstance(fields, Mapping):
+            told = attempt_call(short_arguments, fields, _CAME)
+            if not isinstance(told, Raised):
+                return told
     return shorten(" ".join(text[: 4 * _CAME].split()), _CAME)

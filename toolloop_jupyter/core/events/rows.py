@@ -1,4 +1,4 @@
-"""The data of a rows run: its options, its progress and its result.
+"""The data of a rows run: a `Row` that has ended, the `RowsProgress` of the run, and the `Rows` at its end.
 
 A rows run is one tool loop for each row of a table. Rows are counted from 0, as in Python: the notebook shows `rows[17]` as
 "row 17".
@@ -6,20 +6,13 @@ A rows run is one tool loop for each row of a table. Rows are counted from 0, as
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ..events import OnError, Presenter, Result, Usage
 from ..text import hide, hide_in_repr
-from .table import Table
-
-SHOWN_LAST = 3
-RATE_OF = 50
-"""The number of rows over which the rate is measured. These are the rows that ended last."""
+from .events import Usage
+from .result import Presenter, Result
 
 
 @hide_in_repr
@@ -30,8 +23,8 @@ class Row:
     number: int
     """The row's position in the table, counted from 0."""
     key: str
-    """A hash of everything that decides the answer, such as the model and the row's prompt. So a later run can find the row in
-    the store.
+    """A hash of everything that decides the answer, such as the model and the row's prompt. A later run finds the row in the
+    store by this key.
     """
     input: Mapping[str, Any] = field(repr=False)
     """The given row: column -> cell."""
@@ -121,106 +114,6 @@ class RowsProgress:
         return max(0, self.total - self.done - self.failed) / self.speed.rate
 
 
-@dataclass
-class Tally:
-    """Collects the rows that have ended, and counts them."""
-
-    table: Table
-    began: float = field(default_factory=time.monotonic)
-    ended: dict[int, Row] = field(default_factory=dict)
-    """Number -> row, in the order in which the rows ended."""
-    cut: list[Row] = field(default_factory=list)
-    """Rows that were running when the run was stopped, and did not end."""
-    failed: int = 0
-    from_store: int = 0
-    cost: float = 0.0
-    seconds: float | None = None
-    """How many seconds the run took; None before the end of the run."""
-    last: deque[Row] = field(default_factory=lambda: deque(maxlen=SHOWN_LAST))
-    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
-
-    def start(self) -> None:
-        """Begin to measure the time of the run."""
-        self.began = time.monotonic()
-
-    def stop(self) -> None:
-        """Stop measuring the time of the run."""
-        self.seconds = time.monotonic() - self.began
-
-    def add(self, row: Row) -> None:
-        """Count a row that has ended."""
-        self.ended[row.number] = row
-        self.failed += row.error is not None
-        self.last.append(row)
-        if row.from_store:
-            self.from_store += 1
-            return
-        self.cost += row.cost or 0.0
-        self._ends.append(time.monotonic())
-
-    def list_in_order(self) -> dict[int, Row]:
-        """Return the rows that have ended, in the order of the table: number -> row."""
-        return dict(sorted(self.ended.items()))
-
-    def list_cut(self) -> tuple[Row, ...]:
-        """Return the rows that were running when the run was stopped, in the order of the table."""
-        return tuple(sorted(self.cut, key=lambda row: row.number))
-
-    def _find_rate(self) -> float:
-        """Return how many rows end per second, measured over the newest RATE_OF rows. If fewer rows have ended, measure over all of
-        them. Rows from the store do not count.
-        """
-        since = self._ends[0] if len(self._ends) == RATE_OF else self.began
-        seconds = (self._ends[-1] if self._ends else self.began) - since
-        return (len(self._ends) - (len(self._ends) == RATE_OF)) / seconds if seconds > 0 else 0.0
-
-    def report(
-        self, *, running: int = 0, again: int = 0, pause: float = 0.0, concurrency: int = 0, message: str = ""
-    ) -> RowsProgress:
-        """Return the progress of the run."""
-        return RowsProgress(
-            total=self.table.total,
-            done=len(self.ended) - self.failed,
-            failed=self.failed,
-            running=running,
-            from_store=self.from_store,
-            again=again,
-            cost=self.cost,
-            seconds=time.monotonic() - self.began if self.seconds is None else self.seconds,
-            speed=RowsSpeed(self._find_rate(), pause, concurrency),
-            last=tuple(self.last),
-            message=message,
-        )
-
-
-class RowsWatcher:
-    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class, the methods do nothing."""
-
-    def row_ended(self, row: Row) -> None:
-        """Called as soon as a row has ended. `changed` is called right after this method."""
-
-    def changed(self, progress: RowsProgress) -> None:
-        """Called when the progress has changed, perhaps hundreds of times per second."""
-
-
-@dataclass(frozen=True)
-class RowsOptions:
-    """The options of a whole rows run. The options of the single rows are in the run's `Config`."""
-
-    concurrency: int = 8
-    """The most rows that run at the same time. With an executor, this is the limit for each worker."""
-    store: str | Path | None = None
-    """The file that keeps each finished row. The next run takes finished rows from this file."""
-    max_cost: float | None = None
-    """The most US dollars for all rows of this run. This limit is checked before each model call."""
-    on_error: OnError = "continue"
-    """"stop": after a row has failed, no further row begins. The rows that are running go on to their end."""
-    executor: Any = None
-    """A `concurrent.futures.Executor` whose workers run the rows. If None, the rows run on the event loop of this process."""
-    variables: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """Name -> value, for the names in the prompt that are not columns."""
-
-
 @dataclass(frozen=True)
 class Rows(Sequence[Row]):
     """The rows that have ended, in the order of the table.
@@ -239,7 +132,8 @@ class Rows(Sequence[Row]):
     """
     message: str = ""
     """Why the run ended early, in one line; "" if the run did not end early."""
-    table: Table | None = field(default=None, repr=False, compare=False)
+    make_frame: Callable[[Sequence[Row]], Any] = field(default=list, repr=False, compare=False)
+    """Makes the DataFrame that `frame` returns."""
     presenter: Presenter = field(default=Presenter(), repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -287,7 +181,7 @@ class Rows(Sequence[Row]):
         `stop_reason`, `error`, `cost`, `tokens` and `seconds`. If a field of `output` has one of these five names, the other
         column is renamed, for example to `row_error`. Raises ImportError if pandas is needed and is not installed.
         """
-        return (self.table or Table()).frame({row.number: _list_cells(row) for row in self})
+        return self.make_frame(list(self))
 
     def __repr__(self) -> str:
         total = "" if self.progress.total in (None, len(self)) else f" of {self.progress.total:,}"
@@ -304,9 +198,3 @@ class Rows(Sequence[Row]):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Mapping[str, str]:
         return self.presenter.bundle(self)
-
-
-def _list_cells(row: Row) -> tuple[Any, dict[str, object]]:
-    """Return (the row's answer, the row's other cells in the DataFrame: column -> cell)."""
-    beside = {"stop_reason": row.stop_reason, "error": row.error, "cost": row.cost}
-    return row.answer, {**beside, "tokens": row.tokens, "seconds": row.seconds}
