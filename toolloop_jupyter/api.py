@@ -18,9 +18,9 @@ from typing_extensions import Unpack
 
 from .core import conversation
 from .core.events import (
-    Approval,
     ArgumentInvalid,
     ArgumentTypeInvalid,
+    AskPerson,
     HarnessError,
     Host,
     OnError,
@@ -144,11 +144,9 @@ class _Notebook(_Process):
     def finished(self, result: Result) -> None:
         live.keep(result)
 
-    def can_ask(self) -> bool:
-        return live.can_ask_in_cell()
-
-    async def ask(self, approval: Approval) -> None:
-        await live.ask_in_cell(approval)
+    @property
+    def ask(self) -> AskPerson | None:
+        return live.ask_in_cell if kernel.in_kernel() or kernel.in_terminal() else None
 
 
 PROCESS, NOTEBOOK = _Process(), _Notebook()
@@ -279,7 +277,7 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
     if callable(model) and not isinstance(model, Answers):
         given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)
-    ask = live.ask_about_row if config.host.can_ask() else None
+    ask = None if config.host.ask is None else live.ask_about_row
     return RowsRun(config, prompt, rows, options, ask=ask)
 
 

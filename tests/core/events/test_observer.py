@@ -141,9 +141,6 @@ class Quiet(Host):
     def finished(self, result):
         self.log.append(("finished", result.stop_reason))
 
-    def can_ask(self):
-        return True
-
     async def ask(self, approval):
         self.log.append(("ask", approval.tool))
         approval.allow(by="click")

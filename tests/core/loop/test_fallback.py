@@ -18,7 +18,7 @@ from toolloop_jupyter import (
     aagent_session,
 )
 from toolloop_jupyter.core.events import Observer
-from toolloop_jupyter.core.loop import spending
+from toolloop_jupyter.core.loop import turn
 from toolloop_jupyter.core.loop.config import Route, find_fallbacks
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching import ScriptedModel, call, deltas, error, text
@@ -256,7 +256,7 @@ async def test_a_fallback_of_the_same_provider_gets_its_fields(serve):
 @pytest.mark.parametrize("limit", ["max_model_calls", "budget"])
 async def test_limits_hold_for_a_fallback(limit, monkeypatch):
     """A fallback is a model call: it is not asked after the last call that is allowed, or with the budget of all runs used up."""
-    monkeypatch.setattr(spending, "SPENDING", all_runs := spending.Spending())
+    monkeypatch.setattr(turn, "SPENDING", all_runs := turn.Spending())
     first, second = ScriptedModel([text("Half"), error("broken")]), ScriptedModel("Second.")
     options = {"fallback": [second], "on_limit": "answer"}
     if limit == "budget":

@@ -6,7 +6,7 @@ import pytest
 
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
-from toolloop_jupyter.core.loop import spending
+from toolloop_jupyter.core.loop import turn
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching import ScriptedModel
 
@@ -21,8 +21,8 @@ def add(a: int, b: int) -> int:
 @pytest.fixture
 def all_runs(monkeypatch):
     """A process that has spent nothing."""
-    fresh = spending.Spending()
-    monkeypatch.setattr(spending, "SPENDING", fresh)
+    fresh = turn.Spending()
+    monkeypatch.setattr(turn, "SPENDING", fresh)
     return fresh
 
 

@@ -22,7 +22,7 @@ from support import pace as machine
 from support.servers import answer, failure
 from support.signals import KILL
 from toolloop_jupyter import amap
-from toolloop_jupyter.core.loop.spending import Spending
+from toolloop_jupyter.core.loop.turn import Spending
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
 from toolloop_jupyter.core.session import build_config
 from toolloop_jupyter.teaching import ModelOfRow, Recorder, Replay, ScriptedModel, call, end, error, text
@@ -390,6 +390,4 @@ def test_mistakes_before_the_start(pool, tmp_path, given, words):
         return
     host = tl.api.NOTEBOOK
     with pytest.raises((ValueError, TypeError), match=words):
-        RowsRun(
-            tl.core.rows.run.dataclasses.replace(config, host=host), "{{row}}", ["a"], options, ask=host.ask
-        )
+        RowsRun(tl.core.rows.run.dataclasses.replace(config, host=host), "{{row}}", ["a"], options, ask=print)

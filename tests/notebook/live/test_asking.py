@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolloop_jupyter.core.events.approval import Approval, Decision
-from toolloop_jupyter.core.loop.asking import explain_denial
+from toolloop_jupyter.core.loop.permissions import deny
 from toolloop_jupyter.notebook.live.asking import NOBODY, ask_at_prompt
 from toolloop_jupyter.notebook.transcript import REACH_OF_ROWS
 from toolloop_jupyter.teaching.demo import Step
@@ -14,7 +14,7 @@ from toolloop_jupyter.teaching.demo import Step
 @pytest.mark.parametrize("by", ["prompt", "callback", "policy", "unattended"])
 def test_who_decided(by):
     """A denial is called a decision only where somebody, or a rule, has decided; the demonstration model reads both."""
-    told = explain_denial(Decision(allowed=False, reason=NOBODY, by=by))
+    told = deny(Decision(allowed=False, reason=NOBODY, by=by)).message
     assert ("This was a decision" in told) == (by != "unattended")
     assert ("Nobody could be asked about it" in told) == (by == "unattended")
     assert told.endswith(": do not repeat the same call.")
@@ -27,7 +27,7 @@ def test_who_decided(by):
 )
 def test_a_reason_ends_as_a_sentence_does(reason, told):
     """What a person typed is followed by one full stop, or by the sign that they set."""
-    denial = explain_denial(Decision(allowed=False, reason=reason, by="prompt"))
+    denial = deny(Decision(allowed=False, reason=reason, by="prompt")).message
     assert denial.startswith(f"denied by the user: {told} This was a decision")
 
 

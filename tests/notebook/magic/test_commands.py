@@ -7,7 +7,7 @@ import pytest
 from toolloop_jupyter import Harness, aagent_session, tool
 from toolloop_jupyter.core.conversation import dump
 from toolloop_jupyter.core.events import Usage
-from toolloop_jupyter.core.loop.spending import Spending, Spent
+from toolloop_jupyter.core.loop.turn import Spending
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.notebook.magic.cell import Notebook
 from toolloop_jupyter.notebook.magic.options import ToolLoop
@@ -50,10 +50,8 @@ def book(shell, all_runs):
 
 def test_the_sum_of_all_runs(book, all_runs, capsys):
     """What all runs have cost stands there, with what is left of a budget, and the runs whose cost nobody knows."""
-    known, unknown = Spent(spending=all_runs), Spent(spending=all_runs)
-    all_runs.add(known, Usage(15_000, 300, 2, 12_000), 1.5)
-    unknown.cost = None
-    all_runs.add(unknown, Usage(20, 10, 1), 0.0)
+    all_runs.add(Usage(15_000, 300, 2, 12_000), 1.5)
+    all_runs.add(Usage(20, 10, 1), 0.0, untold=1)
     all_runs.budget = 5
     commands.run(book, "")
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())

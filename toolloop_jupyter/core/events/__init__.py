@@ -52,9 +52,11 @@ from .events import (
     read_list,
 )
 from .observer import (
+    AskPerson,
     Gate,
     Host,
     Observer,
+    Observers,
     PrintKeeper,
     Progress,
     RunSync,

@@ -5,23 +5,26 @@ A `Host` connects the loop to the place where it runs, for example to a notebook
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from ..text import settle_lines
+from .approval import Approval
 from .result import Presenter
 
 if TYPE_CHECKING:
-    from .approval import Approval
     from .errors import ModelCallFailed
     from .events import Reply, Request, ToolCall, ToolResult
     from .result import Result
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Sink: TypeAlias = Callable[[str, Any], None]
 """Takes a piece of output: ("stdout" or "stderr", a text) or ("display", a MIME bundle). May be called from any thread."""
+AskPerson: TypeAlias = Callable[[Approval], Awaitable[None]]
+"""Asks a person about an approval, and returns when the decision is made."""
 RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
 """Takes a function that returns a coroutine. Runs this coroutine to its end from sync code, and returns its value."""
 
@@ -94,6 +97,24 @@ class Observer:
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
         """Called when a tool has reported its progress. May be called from the tool's thread."""
+
+
+class Observers(tuple[Observer, ...]):
+    """The observers of a run. A hook is given as the method of `Observer`, and is called on each observer, in this order."""
+
+    __slots__ = ()
+
+    async def wait_for(
+        self, hook: Callable[Concatenate[Observer, P], Awaitable[None]], *facts: P.args, **more: P.kwargs
+    ) -> None:
+        """Call an async hook of each observer with `facts`, one after another."""
+        for one in self:
+            await getattr(one, hook.__name__)(*facts, **more)
+
+    def tell(self, hook: Callable[Concatenate[Observer, P], None], *facts: P.args, **more: P.kwargs) -> None:
+        """Call a hook of each observer with `facts`."""
+        for one in self:
+            getattr(one, hook.__name__)(*facts, **more)
 
 
 class Gate:
@@ -196,12 +217,13 @@ class Host:
     def finished(self, result: Result) -> None:
         """Called after each turn, even after a turn that failed. A notebook stores the newest `result`."""
 
-    def can_ask(self) -> bool:
-        """Return True if the host can ask a person. Called if there is no `on_approval` and nobody reads the turn's stream."""
-        return False
+    @property
+    def ask(self) -> AskPerson | None:
+        """The function that asks a person about an approval. None if nobody can be asked.
 
-    async def ask(self, approval: Approval) -> None:
-        """Ask a person about `approval`, and return when the decision is made."""
+        Read if there is no `on_approval` and nobody reads the turn's stream.
+        """
+        return None
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
         """Return a context. The prints and displays of the code inside this context are passed to `sink`.

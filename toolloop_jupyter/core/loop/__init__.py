@@ -5,7 +5,6 @@ from .config import (
     Config,
     Route,
     ToolLoopOptions,
-    asks_nobody,
     find_approver,
     find_fallbacks,
     find_route,
@@ -22,5 +21,4 @@ from .permissions import (
     check_policy,
     read_mode,
 )
-from .spending import SPENDING
-from .turn import Turn, TurnEnd, make_request, wait_for_import
+from .turn import SPENDING, Turn, TurnEnd, make_request, wait_for_import

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
 from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values, make_plain_number
+from ..execution import Raised, attempt_call
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -257,23 +258,26 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
         return "callback"
     if streamed:
         return "reader"
-    return "host" if config.host.can_ask() else "nobody"
-
-
-def asks_nobody(config: Config) -> bool:
-    """Return True if no person is ever asked about a tool call: `on_approval` decides, or each rule is "full" or "deny"."""
-    policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
-    rules: list[object] = []
-    for policy in policies:
-        rules += policy.values() if isinstance(policy, Mapping) else [] if policy is None else [policy]
-        if isinstance(policy, Mapping) and "*" not in policy:
-            rules += [] if {tool.name for tool in config.tools} <= {*policy} else ["ask"]
-    return config.on_approval is not None or all(read_mode(rule) in ("full", "deny") for rule in rules)
+    return "nobody" if config.host.ask is None else "host"
 
 
 def may_ask(config: Config) -> bool:
-    """Return True if somebody may be asked about a tool call, because of the permissions of the run or of a tool."""
-    return read_mode(config.permissions) not in ("full", "deny") or any(
-        tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
-        for tool in config.tools
-    )
+    """Return True if a person may be asked about a tool call: there is no `on_approval`, and not all rules are "full" or "deny"."""
+    if config.on_approval is not None:
+        return False
+    rules = _list_rules(config.permissions, config.tools)
+    for tool in config.tools:
+        if tool.settings.permissions is not None:
+            rules += _list_rules(tool.settings.permissions, config.tools)
+    return not {*map(read_mode, rules)} <= {"full", "deny"}
+
+
+def _list_rules(policy: object, tools: Sequence[Tool]) -> list[object]:
+    """Return the rules of a policy. A mapping asks about a tool that it does not name, and if its own code raises."""
+    if not isinstance(policy, Mapping):
+        return [policy]
+    rules: dict[object, object] | Raised = attempt_call(dict, policy)
+    if isinstance(rules, Raised):
+        return ["ask"]
+    is_complete = "*" in rules or {tool.name for tool in tools} <= {*rules}
+    return [*rules.values(), "full" if is_complete else "ask"]

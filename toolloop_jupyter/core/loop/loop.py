@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 from ..conversation import History
 from ..events import (
     Approval,
     Decision,
     ModelCallFailed,
+    Observer,
+    Observers,
     PrintKeeper,
-    Progress,
     Reply,
     Retry,
-    Scope,
     Span,
     ToolCall,
+    ToolFailed,
     ToolResult,
-    thaw,
+    ToolStatus,
 )
-from ..execution import Outcome, RunEnded, is_exactly, run_function
+from ..execution import Outcome, RunEnded, ToolTimeout, in_thread, run_function
+from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses
+from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
-from .asking import ask, explain_denial
-from .outcome import make_result
-from .output import OutputProblem
-from .permissions import Mode, find_mode
-from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model, find_limit
+from .config import find_approver
+from .permissions import Permit, Refused, deny, find_mode, wait_for
+from .turn import Answer, SentCall, Turn, TurnEnd, ask_model, find_limit
 
-CANCELLED_BEFORE = "This call was cancelled before it ran."
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
 CUT_OFF = "The call was not run: the answer was cut off ({reason}), so it may be incomplete."
 CLOSED = "No more tool calls are possible: answer with what you have."
@@ -43,7 +42,7 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled during a tool call. The text says whether the tool was stopped or still runs; "" if neither."""
+    """The turn was cancelled while a tool ran. The text says whether the tool was stopped or still runs; "" if neither."""
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
@@ -59,14 +58,15 @@ async def run_turn(turn: Turn) -> TurnEnd:
         if end := find_limit(turn):
             return await _end_at_limit(turn, end)
         reply, calls = await ask_model(turn)
-        if _accept_call_as_answer(turn, tools, calls):
+        if len(calls) == 1 and calls[0].wire_name not in tools and _accept_call_as_answer(turn, calls[0]):
             return TurnEnd()
         for sent in calls:
             if turn.tool_calls == turn.config.max_turns:
                 return await _end_at_limit(turn, TurnEnd("max_turns"))
-            await _answer_call(
-                turn, tools.get(sent.wire_name), sent, _explain_not_run(turn, reply, sent, calls)
-            )
+            refusal = CLOSED if turn.tools_closed else ""
+            if sent is calls[-1] and reply.finish_reason in ("length", "content_filter"):
+                refusal = refusal or CUT_OFF.format(reason=f"finish_reason {reply.finish_reason!r}")
+            await call_tool(turn, sent, tools.get(sent.wire_name), refusal)
         if forced is not None and (end := forced.find_end(calls)):
             return await _end_at_limit(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept_answer(turn, reply, calls)):
@@ -76,292 +76,251 @@ async def run_turn(turn: Turn) -> TurnEnd:
 # --- one call -------------------------------------------------------------------------------------------------
 
 
-def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
-    """If a tool call of `reply` must not run, return the reason; else "".
+async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str) -> None:
+    """Run one tool call, from its event to its result. If `refusal` is not "", refuse the call and give this reason.
 
-    There are two reasons: no more calls are allowed, or the reply broke off in this call.
+    A person is asked only about a call that can run. The function gets exactly the arguments that were permitted. At each
+    await, the history has a tool message for the call.
     """
-    if turn.tools_closed:
-        return CLOSED
-    if reply.finish_reason in ("length", "content_filter") and sent is calls[-1]:
-        return CUT_OFF.format(reason=f"finish_reason {reply.finish_reason!r}")
-    return ""
-
-
-async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
-    """Emit a tool call, run the call, and emit its result. If `reason` is not "", refuse the call and give this reason.
-
-    At each await, the history has a tool message for the call.
-    """
-    turn.tool_calls += 1
-    shown = thaw(sent.arguments.parsed)
-    name = tool.name if tool else sent.wire_name
-    call = Call(ToolCall(sent.id, name, sent.wire_name, shown, builtin=False), sent, tool, turn.tool_calls)
-    turn.history.answer(sent.id, CANCELLED_BEFORE)  # until the result is known
+    call = turn.begin_call(sent, tool)
     turn.outlet.checkpoint()
-    began = turn.spent.now()
+    began, started, gate = turn.spent.now(), None, turn.config.gate
+    ruling: Permit | Approval | None = None
     try:
-        await turn.outlet.emit(call.asked)
-        result = call.not_run(Refusal(reason)) if reason else await call_tool(turn, call)
-    except BaseException as error:  # the call has no result of its own, but observers still get one
-        _tell_result(turn, call, call.cut_short(turn.history.answer_of(sent.id)), began)
-        if isinstance(error, asyncio.CancelledError):
-            raise TurnCancelled(call.left_behind) from None
-        raise
-    turn.history.answer(sent.id, result.output, result.pictures)
-    _tell_result(turn, call, result, began)
-    turn.outlet.checkpoint()
-
-
-def _tell_result(turn: Turn, call: Call, result: ToolResult, began: float) -> None:
-    turn.outlet.record(result)
-    for one in turn.observers:
-        one.after_call(call.asked, result)
-    span = Span("tool", call.asked.name, began, turn.spent.now(), is_error=result.is_error)
-    turn.spent.spans.append(span)
-
-
-async def call_tool(turn: Turn, call: Call) -> ToolResult:
-    """Return the result of one tool call: check its arguments, get a permit, run the function.
-
-    A person is asked only about a call that can run. The function gets exactly the arguments that were permitted.
-    """
-    if call.tool is None:
-        return call.not_run(Refusal(suggest(call.asked.name, turn.config.tools), "invalid"))
-    try:
-        bound = call.tool.bind(call.sent.arguments)
-    except InvalidArguments as error:
-        return call.not_run(Refusal(str(error), "invalid"))
-    permit = await permit_call(turn, call, bound)
-    if isinstance(permit, Refusal):
-        return call.not_run(permit)
-    for one in turn.observers:
-        await one.before_tool(call.asked, permit.bound.json)
-    async with turn.config.gate.use_tool(call.tool.function, parallel=call.tool.settings.parallel):
-        turn.outlet.checkpoint()
-        turn.history.answer(call.asked.id, CANCELLED)
-        call.began = time.monotonic()
-        capture, keeper = _prepare_capture(turn, call, call.tool)
-        with capture:
-            outcome = await _run(turn, call, permit)
-    if isinstance(outcome.error, Changed):
-        return call.not_run(outcome.error.refusal)
-    if isinstance(outcome.error, RunEnded):
-        turn.history.answer(call.asked.id, f"The tool ended the run: {outcome.error}")
-        raise RunEnded(f"the tool {call.tool.name!r} raised {outcome.error}")
-    return await make_result(
-        call,
-        permit.bound,
-        outcome,
-        keeper,
-        see=lambda: turn.picture_place is not None,
-        name_code=turn.config.host.name_code,
-    )
-
-
-# --- whether a call may run -----------------------------------------------------------------------------------
-
-SAME_DENIALS = 3
-"""If the same call was denied this many times in a turn, the next call is denied without a question."""
-SCOPES: tuple[Scope, ...] = ("call", "run", "session")
-CHANGED = (
-    "The call was not run: the function {name!r} was changed while a person was asked about it. "
-    "Call it again, and they will be asked about the new one."
-)
-MEANWHILE = (
-    "The call was not run: some arguments were changed by other code after they were checked ({names}). "
-    "Call it again, and they will be checked anew."
-)
-UNCHECKED = "The call was not run: its edited arguments were not checked."
-
-
-class Permit(NamedTuple):
-    """The permission to run one tool call. `bound` has the permitted arguments."""
-
-    bound: BoundCall
-    decision: Decision | None = None
-    """None if nothing had to be decided."""
-    shown: Version | None = None
-    """The version that the function had when a person was asked; None if nobody was asked."""
-
-    def refuse_if_changed(self) -> Refusal | None:
-        """Return a refusal if the function or the arguments have changed since the decision; else None."""
-        if self.decision is None:
-            return None
-        if self.shown is not None and not self.shown.is_still(Version.of(self.bound.tool.function)):
-            return _overrule(self.decision, CHANGED.format(name=self.bound.tool.name))
-        if names := self.bound.changed():
-            return _overrule(self.decision, MEANWHILE.format(names=", ".join(names)))
-        return None
-
-
-def _overrule(decision: Decision, why: str) -> Refusal:
-    return Refusal(why, "refused", replace(decision, allowed=False, reason=why, by="policy"))
-
-
-def _deny(decision: Decision) -> Refusal:
-    return Refusal(explain_denial(decision), "denied", decision)
-
-
-async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refusal:
-    """Return a Permit or a Refusal for a call with valid arguments. The policy decides, or an earlier approval of the tool, or
-    the approver of the turn.
-    """
-    is_open = is_exactly(turn.config.permissions, "full")
-    mode: Mode = "full"
-    why = ""
-    if not is_open or bound.tool.settings.permissions is not None:
+        await turn.outlet.emit(call)
+        bound = _bind(turn, sent, tool, refusal)
         mode, why = await find_mode(turn.config.permissions, bound)
-    if mode == "deny":
-        return _deny(Decision(allowed=False, reason=why, by="policy"))
-    for one in turn.observers:
-        await one.before_call(call.asked, bound.json)
-    if mode == "ask":
-        async with turn.config.gate.ask_person():
-            permit = await _permit_by_a_person(turn, call, bound, why)
-    elif is_open:
-        permit = Permit(bound)
-    else:
-        permit = Permit(bound, Decision(allowed=True, reason=why, by="policy"))
-    call.decision = permit.decision
-    return permit
-
-
-async def _ask_in_turn(turn: Turn, approval: Approval) -> Decision:
-    """Ask the approver of the turn about `approval`, which a running tool has made (see `ToolContext`)."""
-    async with turn.config.gate.ask_person():
-        return await ask(turn, approval)
-
-
-async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str) -> Permit | Refusal:
-    tool, shown = bound.tool, Version.of(bound.tool.function)
-    if (earlier := turn.permissions.decision_on(tool, shown)) is not None:
-        return Permit(bound, earlier, shown)
-    same = f"{tool.name} {json.dumps(bound.json, sort_keys=True, default=repr)}"
-    if turn.permissions.denied[same] >= SAME_DENIALS:
-        reason = f"it was denied {SAME_DENIALS} times already"
-        return _deny(Decision(allowed=False, reason=reason, by="policy"))
-    approval = Approval(
-        tool=tool.name,
-        input=bound.json,
-        call_id=call.asked.id,
-        description=tool.description,
-        source=tool.source,
-        schema=tool.parameters,
-        origin=tool.origin,
-        why=why,
-        check=bound.edited,
-        scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],
-        number=call.number,
-    )
-    try:
-        decision = await ask(turn, approval)
+        if mode == "deny":
+            raise deny(Decision(allowed=False, reason=why, by="policy"))
+        await turn.observers.wait_for(Observer.before_call, call, bound.json)
+        if mode == "ask":
+            async with gate.ask_person():
+                shown = Version.of(bound.tool.function)
+                permit = turn.permissions.find_earlier(bound, shown)
+                if permit is None:
+                    ruling = turn.permissions.make_question(call, bound, shown, why, turn.tool_calls)
+                    await ask(turn, ruling)
+                    permit = turn.permissions.permit(bound, ruling, shown, len(turn.history.starts) - 1)
+        else:
+            permit = Permit(bound, Decision(allowed=True, reason=why, by="policy") if why else None)
+        ruling = permit
+        await turn.observers.wait_for(Observer.before_tool, call, permit.bound.json)
+        async with gate.use_tool(bound.tool.function, parallel=bound.tool.settings.parallel):
+            turn.outlet.checkpoint()
+            turn.history.answer(call.id, CANCELLED)
+            started = time.monotonic()
+            outcome, keeper, left_behind = await _run(turn, call, permit)
+        seconds = time.monotonic() - started
+        result = await _make_result(turn, call, permit, outcome, keeper, seconds, left_behind)
+    except Refused as refused:
+        result = _fail(call, join_surrogates(refused.message), refused.decision, status=refused.status)
+    except BaseException:  # the call has no result of its own, but observers and readers still get one
+        seconds = 0.0 if started is None else time.monotonic() - started
+        decision, said = None if ruling is None else ruling.decision, turn.history.answer_of(call.id)
+        ran = started is not None
+        result = _fail(call, said, decision, status="cancelled", seconds=seconds, ran=ran)
+        raise
     finally:
-        call.decision = approval.decision  # even if the turn is stopped before the call runs
-    if not decision.allowed:
-        turn.permissions.denied[same] += 1
-        return _deny(decision)
-    made = bound if decision.arguments is None else approval.edited_call
-    if type(made) is not BoundCall:  # nobody has checked the edited arguments
-        return _overrule(decision, UNCHECKED)
-    permit = Permit(made, decision, shown)
-    if refusal := permit.refuse_if_changed():
-        return refusal
-    turn.permissions.remember(tool, shown, decision, len(turn.history.starts) - 1)
-    return permit
+        turn.history.answer(call.id, result.output, result.pictures)
+        turn.outlet.record(result)
+        turn.observers.tell(Observer.after_call, call, result)
+        end = turn.spent.now()
+        turn.spent.spans.append(Span("tool", call.name, began, end, is_error=result.is_error))
+    turn.outlet.checkpoint()
 
 
-# --- one call runs --------------------------------------------------------------------------------------------
+def _bind(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str) -> BoundCall:
+    """Return the call with valid arguments. Raises Refused if it cannot run."""
+    if refusal:
+        raise Refused(refusal)
+    if tool is None:
+        raise Refused(suggest(sent.wire_name, turn.config.tools), "invalid")
+    try:
+        return tool.bind(sent.arguments)
+    except InvalidArguments as error:
+        raise Refused(str(error), "invalid") from None
 
 
-class Changed(Exception):
-    """The function or its arguments have changed since the call was permitted."""
+async def ask(turn: Turn, approval: Approval) -> Decision:
+    """Ask the turn's approver about `approval`, and return the decision."""
+    began, approver = turn.spent.now(), find_approver(turn.config, streamed=turn.streamed)
+    await turn.outlet.emit(approval)
+    if approver == "nobody":
+        approval.deny("no approval handler", by="unattended")
+    handlers = {"callback": turn.config.on_approval, "host": turn.config.host.ask}
+    try:
+        return await wait_for(approval, handlers.get(approver))
+    finally:
+        is_refused = approval.decision is None or not approval.decision.allowed
+        end = turn.spent.now()
+        turn.spent.spans.append(Span("approval", approval.tool, began, end, is_error=is_refused))
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
 
+async def _run(turn: Turn, call: ToolCall, permit: Permit) -> tuple[Outcome, PrintKeeper | None, str]:
+    """Run the function. Return (its outcome, the keeper of its prints or None, whether it was stopped or still runs).
 
-async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
-    """Run the function and return its outcome. The outcome's error may be an exception of the function, ToolTimeout or Changed."""
-    bound, settings = permit.bound, permit.bound.tool.settings
+    The last value is "" if the function has ended. Raises Refused if something has changed since the permit, RunEnded if the
+    function ended the run, TurnCancelled if the turn was stopped.
+    """
+    tool, host, observers = permit.bound.tool, turn.config.host, turn.observers
+    keeper = host.keeper() if tool.settings.capture_output else None
+    listeners = Observers(one for one in observers if one.wants_output)
+    left_behind: list[str] = []
 
-    def report(progress: Progress) -> None:
-        for one in turn.observers:
-            one.progress(call.asked, progress)
-
-    def tell_item(item: object) -> None:
-        for one in turn.observers:
-            one.item(call.asked, item)
-
-    context = None
-    if bound.tool.context_parameter:
-        context = ToolContext(
-            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval), call.number
-        )
+    async def ask_in_turn(approval: Approval) -> Decision:
+        async with turn.config.gate.ask_person():
+            return await ask(turn, approval)
 
     def start() -> object:
-        if refusal := permit.refuse_if_changed():  # nothing happens between this check and the call
-            raise Changed(refusal)
-        return bound.run(context)
-
-    def left_behind(stopped: bool) -> None:  # noqa: FBT001 - called with one value
-        state = (
-            "was stopped"
-            if stopped
-            else "could not be stopped and runs on in the background; its result is dropped"
-        )
-        call.left_behind = f"the tool {bound.tool.name!r} {state}"
-
-    return await run_function(
-        start,
-        thread=settings.thread and bound.tool.kind in ("sync", "generator"),
-        limit=settings.timeout,
-        on_item=tell_item,
-        on_left_behind=left_behind,
-    )
-
-
-def _prepare_capture(
-    turn: Turn, call: Call, tool: Tool
-) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
-    """Return (context, keeper). Inside the context, the observers and the keeper get the output of the function.
-
-    The keeper stores the printed text for the model. It is None if the tool does not use `capture_output`.
-    """
-    host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
-    keeper = host.keeper() if tool.settings.capture_output else None
-    if keeper is None and not listeners:
-        return contextlib.nullcontext(), None
+        permit.check()  # nothing happens between this check and the call
+        return permit.bound.run(context)
 
     def sink(kind: str, payload: Any) -> None:
         if keeper is not None:
             keeper.take(kind, payload)
-        for listen in listeners:
-            listen(call.asked, kind, payload)
+        listeners.tell(Observer.output, call, kind, payload)
 
-    return host.capture(sink, shown=bool(listeners)), keeper
+    def note(stopped: bool) -> None:  # noqa: FBT001 - called with one value
+        state = "could not be stopped and runs on in the background; its result is dropped"
+        left_behind.append(f"the tool {tool.name!r} {'was stopped' if stopped else state}")
+
+    context = None
+    if tool.context_parameter:
+        context = ToolContext(
+            call.id,
+            lambda progress: observers.tell(Observer.progress, call, progress),
+            ask_in_turn,
+            turn.tool_calls,
+        )
+    try:
+        is_captured = listeners or keeper is not None
+        with host.capture(sink, shown=bool(listeners)) if is_captured else nullcontext():
+            outcome = await run_function(
+                start,
+                thread=tool.settings.thread and tool.kind in ("sync", "generator"),
+                limit=tool.settings.timeout,
+                on_item=lambda item: observers.tell(Observer.item, call, item),
+                on_left_behind=note,
+            )
+    except asyncio.CancelledError:
+        raise TurnCancelled(*left_behind) from None
+    if isinstance(outcome.error, Refused):
+        raise outcome.error
+    if isinstance(outcome.error, RunEnded):
+        turn.history.answer(call.id, f"The tool ended the run: {outcome.error}")
+        raise RunEnded(f"the tool {tool.name!r} raised {outcome.error}")
+    return outcome, keeper, "".join(left_behind)
+
+
+# --- the result of a call -------------------------------------------------------------------------------------
+
+EDITED = "The person edited"
+EDITS_TOLD = 4_000
+"""If a person has edited the arguments, the model gets at most this many characters of the new arguments."""
+_WRONG_THREAD = re.compile(
+    r"\b(?:same|main|another|different) thread\b|\bevent loop in thread\b|\bmain loop\b", re.IGNORECASE
+)
+
+
+def _fail(
+    call: ToolCall,
+    text: str,
+    decision: Decision | None,
+    *,
+    status: ToolStatus,
+    seconds: float = 0.0,
+    ran: bool = False,
+) -> ToolResult:
+    """Return the result of a call that was refused or stopped."""
+    return ToolResult(
+        call.id,
+        text,
+        is_error=True,
+        seconds=seconds,
+        full_length=len(text),
+        ran=ran,
+        decision=decision,
+        status=status,
+    )
+
+
+async def _make_result(
+    turn: Turn,
+    call: ToolCall,
+    permit: Permit,
+    outcome: Outcome,
+    keeper: PrintKeeper | None,
+    seconds: float,
+    left_behind: str,
+) -> ToolResult:
+    """Make the result of a call from the `outcome` of its function. `keeper` has the text that the function printed."""
+    error, decision, settings = outcome.error, permit.decision, permit.bound.tool.settings
+    name_code, limit = turn.config.host.name_code, settings.max_result
+    edits, printed, pictures = "", "", ()
+    if decision is not None and decision.arguments is not None:
+        now = json.dumps(permit.bound.json, ensure_ascii=False, default=repr)
+        edits = f"{EDITED} the arguments to {cut(now, EDITS_TOLD)}."
+    if keeper is not None:
+        printed = cut(join_surrogates(settle_lines(str(keeper)).rstrip("\n")), limit or LIMIT)
+    if error is None:
+        described = describe(outcome.value, limit, name_code)
+        text, behind = described.text, ""
+        before = f"{edits}\n" if edits else ""
+        before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
+        drawable = [*find_pictures(outcome.value), *(keeper.pictures if keeper is not None else ())]
+        if drawable and turn.picture_place is not None:
+            pictures = await in_thread(lambda: make_addresses(drawable))
+    else:
+        described = describe(str(error) if isinstance(error, ToolFailed) else error, limit)
+        text, before = _tell_error(permit.bound.tool, error, described.text, left_behind), ""
+        behind = f"\n[printed before it]\n{printed}" if printed else ""
+        behind += f"\n{edits}" if edits else ""
+    output = before + text + behind
+    return ToolResult(
+        call.id,
+        output,
+        is_error=error is not None,
+        value=outcome.value if error is None else error,
+        seconds=seconds,
+        traceback="" if error is None or isinstance(error, ToolTimeout) else name_code(cut_traceback(error)),
+        full_length=len(output) + described.full_length - len(described.text),
+        ran=True,
+        pictures=pictures,
+        decision=decision,
+        printed=printed,
+        returned=text if before or behind else None,
+    )
+
+
+def _tell_error(tool: Tool, error: BaseException, described: str, left_behind: str) -> str:
+    """Return the text of an error ("Name: message") for the model. A timeout also says whether the tool was stopped.
+
+    If the error is about threads (sqlite, GUI toolkits, signals), the advice to use `thread=False` follows.
+    """
+    text = described
+    if isinstance(error, ToolTimeout):
+        text = f"TimeoutError: {described.partition(': ')[2]}" + (f"; {left_behind}" if left_behind else "")
+    if tool.kind == "sync" and tool.settings.thread and _WRONG_THREAD.search(text):
+        text += f" (Tools run in a worker thread; mark {tool.name} with @tool(thread=False) to run it on the notebook's own thread.)"
+    return text
 
 
 # --- the end of a turn: an answer, a limit, a call without end --------------------------------------------------
 
+RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
+CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
-def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
+
+def _accept_call_as_answer(turn: Turn, sent: SentCall) -> bool:
     """If the only call is for an unknown tool and its arguments fit `output=`, take the arguments as the answer.
 
     Some models answer in this way. Returns True if the arguments were taken.
     """
-    output = turn.config.output
-    if output is None or len(calls) != 1 or calls[0].wire_name in tools:
+    answer = Answer(str(sent.arguments.raw), attempts=turn.answer.attempts)
+    if turn.config.output is None or not answer.read(turn.config.output):
         return False
-    said = str(calls[0].arguments.raw)
-    try:
-        turn.answer.output = output.read(said)
-    except OutputProblem:
-        return False
-    turn.answer.attempts += 1
-    turn.answer.problem, turn.answer.text = None, said
-    turn.history.answer(calls[0].id, TAKEN)
+    turn.answer = answer
+    turn.history.answer(sent.id, TAKEN)
     return True
 
 
@@ -373,66 +332,56 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""
     if problem := _explain_fault(turn, reply, calls):
-        if reply.is_empty:
-            turn.history.withdraw_question()
         answer.text = answer.text.strip()
         return TurnEnd("runtime_error", problem)
-    cut = reply.finish_reason == "length" and not calls
-    end = TurnEnd(error=CUT_ANSWER if cut else _note_silence(turn, reply, calls))
-    if output is None:
+    note = None
+    if reply.finish_reason == "length" and not calls:
+        note = CUT_ANSWER
+    elif reply.is_empty and not calls and output is None:
+        note = f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
+    end = TurnEnd(error=note)
+    if output is None or answer.read(output):
         return end
-    answer.attempts += 1
-    try:
-        answer.output, answer.problem = output.read(answer.text), None
-        return end
-    except OutputProblem as error:
-        answer.problem = str(error)
     if reply.refusal:
         answer.problem = f"the model refused: {reply.refusal}"
         return end
     if turn.asks_in_words and not turn.tools_closed:
-        turn.tools_closed = True
         turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
         answer.attempts -= 1  # the answer that came before this request does not count
-        turn.history.add_user(output.request_in_words())
+        turn.close_tools(output.request_in_words())
         return None
     if answer.attempts > turn.config.options.output_retries:
         return end
+    problem = answer.problem or ""
     if reply.finish_reason == "length":
-        answer.problem += " (it was cut off by the token limit)"
-    told = f"answer {answer.attempts} does not fit {output.name}: {answer.problem}; asked again"
+        problem += " (it was cut off by the token limit)"
+        answer.problem = problem
+    told = f"answer {answer.attempts} does not fit {output.name}: {problem}; asked again"
     turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
-    turn.history.add_user(output.correction(answer.problem))
+    turn.history.add_user(output.correction(problem))
     return None
 
 
-RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
-CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
-
-
-def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
-    """Return a note for a person if the answer after tool calls is empty; else None."""
-    if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
-        return None
-    return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
-
-
 def _explain_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """If a reply without tool calls is not an answer, return the reason; else ""."""
-    may_be_empty = bool(turn.tool_calls) or turn.config.output is not None
-    if calls:
+    """If a reply without tool calls is not an answer, return the reason; else "".
+
+    The question of an empty reply is then removed from the history: the next turn asks again.
+    """
+    if calls or not (reply.is_empty or reply.finish_reason == "content_filter"):
         return ""
     if reply.finish_reason == "content_filter":
-        return "the provider's content filter stopped the answer. Rephrase the prompt."
-    if not reply.is_empty:
+        fault = "the provider's content filter stopped the answer. Rephrase the prompt."
+    elif reply.finish_reason == "length":
+        fault = f"the answer is empty: the token limit was reached before any text. {RAISE}"
+    elif turn.tool_calls or turn.config.output is not None:
         return ""
-    if reply.finish_reason == "length":
-        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
-    if may_be_empty:
-        return ""
-    if reply.finish_reason is None:
-        return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
-    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
+    elif reply.finish_reason is None:
+        fault = "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
+    else:
+        fault = f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
+    if reply.is_empty:
+        turn.history.withdraw_question()
+    return fault
 
 
 async def _end_at_limit(turn: Turn, end: TurnEnd) -> TurnEnd:
@@ -441,28 +390,23 @@ async def _end_at_limit(turn: Turn, end: TurnEnd) -> TurnEnd:
     If `on_limit` is "answer", the model is called once more, without tools, before the turn ends. If this call fails,
     `TurnEnd.error` says so.
     """
-    if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
+    if turn.config.options.on_limit != "answer" or find_limit(turn, is_closing=True):
         if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
             turn.history.withdraw_question()
         return end
     output = turn.config.output
-    turn.tools_closed = True
-    turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
+    turn.close_tools(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
     try:
         reply, calls = await ask_model(turn, is_closing=True)
-        problem = _explain_fault(turn, reply, calls)
-        if problem and reply.is_empty:
-            turn.history.withdraw_question()
     except ModelCallFailed as error:
-        reply, problem = None, str(error)
-    if reply is not None:
+        problem = str(error)
+    else:
+        problem = _explain_fault(turn, reply, calls)
         turn.answer.text = reply.message.get("content") or ""
     if problem:
         return end._replace(error=f"{end.error or end.reason}; there is no closing answer: {problem}")
     if output is not None:
-        turn.answer.attempts += 1
-        with contextlib.suppress(OutputProblem):
-            turn.answer.output = output.read(turn.answer.text)
+        turn.answer.read(output)
     return end
 
 

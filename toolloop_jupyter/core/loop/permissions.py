@@ -1,29 +1,37 @@
-"""Find the mode that `permissions=` gives a tool call, and remember a person's decisions for later calls."""
+"""Whether a tool call may run: the mode that `permissions=` gives it, a person's earlier decisions, and the question to a person."""
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import difflib
 import inspect
+import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ..events import Approval, CapabilityUnsupported, Decision
-from ..execution import RunEnded, attempt_apart, is_exactly, shorten_repr
+from ..events import Approval, CapabilityUnsupported, Decision, Scope, ToolCall, ToolStatus
+from ..execution import (
+    RunEnded,
+    attempt_apart,
+    describe_error,
+    get_message,
+    in_thread,
+    is_exactly,
+    shorten_repr,
+)
 from ..text import hide_in_repr
-from ..tools import Version, get_python_name
-
-if TYPE_CHECKING:
-    from ..tools import BoundCall, Tool
-
+from ..tools import BoundCall, Tool, Version, get_python_name
 
 Mode: TypeAlias = Literal["full", "ask", "deny"]
 ApprovalHandler: TypeAlias = Callable[[Approval], "bool | Awaitable[bool | None] | None"]
 
 _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
+
+
+# --- the mode of a call ---------------------------------------------------------------------------------------
 
 
 @hide_in_repr
@@ -48,31 +56,23 @@ def read_mode(answer: object) -> Mode | None:
 
 def check_policy(policy: object) -> None:
     """Raise ValueError or CapabilityUnsupported if the value of `permissions=` is invalid. The message lists the valid values."""
+    if is_exactly(policy, *_STRICTNESS):
+        return
+    if is_exactly(policy, "read-only", "edit"):
+        raise CapabilityUnsupported(
+            f"Harness.TOOL_LOOP does not support permissions={policy!r}; supported: ['ask', 'full']"
+        )
     if isinstance(policy, str) and type(policy) is not str:
         raise ValueError(
             f"permissions must be plain text, got {shorten_repr(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
         )
-    if isinstance(policy, str):
-        if policy in ("read-only", "edit"):
-            raise CapabilityUnsupported(
-                f"Harness.TOOL_LOOP does not support permissions={policy!r}; supported: ['ask', 'full']"
-            )
-        if policy not in _STRICTNESS:
-            raise ValueError(
-                f"permissions must be 'full', 'ask', a mapping or a callable, got {shorten_repr(policy, 500)}"
-            )
-        return
     if isinstance(policy, Mapping):
         for name, mode in policy.items():
             if not is_exactly(mode, *_STRICTNESS):
-                given = (
-                    shorten_repr(mode)
-                    if type(mode) is str
-                    else f"{shorten_repr(mode)} of type {type(mode).__name__}"
-                )
+                kind = "" if type(mode) is str else f" of type {type(mode).__name__}"
+                given = f"{shorten_repr(mode)}{kind}"
                 raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {given}")
-        return
-    if not callable(policy):
+    elif not callable(policy):
         raise ValueError(
             f"permissions must be 'full', 'ask', a mapping or a callable, got {shorten_repr(policy, 500)}"
         )
@@ -111,10 +111,7 @@ def _may_mean(key: object, tool: Tool) -> bool:
 
 
 def _is_typo(typed: str, name: str) -> bool:
-    """Return True if `typed` looks like a misspelling of `name`.
-
-    The names are compared word by word. Otherwise `read_file` would look like a misspelling of `delete_file`.
-    """
+    """Compare word by word. Otherwise `read_file` would look like a misspelling of `delete_file`."""
     one, other = (re.findall(r"[^\W_]+", text.casefold()) for text in (typed, name))
     if "".join(one) == "".join(other):
         return True
@@ -123,11 +120,28 @@ def _is_typo(typed: str, name: str) -> bool:
     )
 
 
-async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    """Return (the mode, the reason for the mode) from a mapping or a callable. If `policy` raises, the mode is "ask"."""
-    outcome = await attempt_apart(
-        _look_up(policy, call) if isinstance(policy, Mapping) else _call(policy, call)
-    )
+async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
+    """Return (the mode, the reason for the mode) for a call with valid arguments. Without any rule but "full", the reason is "".
+
+    The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
+    "ask" if it raises, or if it returns neither a mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
+    """
+    setting, is_open = call.tool.settings.permissions, is_exactly(policy, "full")
+    if is_open and setting is None:
+        return "full", ""
+    mode, why = await _ask_policy(policy, call, "permissions are")
+    if setting is not None:
+        own, own_why = await _ask_policy(setting, call, "the tool's own permissions are")
+        if _STRICTNESS[own] >= _STRICTNESS[mode]:
+            mode, why = own, own_why
+    return mode, "" if is_open and mode == "full" else why
+
+
+async def _ask_policy(policy: Any, call: BoundCall, said: str) -> tuple[Mode, str]:
+    """Return (the mode, the reason for the mode). If `policy` raises, the mode is "ask". `said` begins the reason of a text."""
+    if isinstance(policy, str):
+        return _read_answer(policy, said)
+    outcome = await attempt_apart(_look_up(policy, call))
     if isinstance(outcome.error, RunEnded):
         raise outcome.error
     if outcome.error is not None:
@@ -137,51 +151,93 @@ async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     return mode
 
 
-async def _look_up(policy: Mapping[str, object], call: BoundCall) -> tuple[Mode, str]:
-    key = call.tool.name if call.tool.name in policy else "*"
-    if key not in policy:  # the policy does not name this tool
-        return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
+async def _look_up(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+    name = call.tool.name
+    if not isinstance(policy, Mapping):
+        answer = policy(PolicyCall(name, call.json))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return _read_answer(answer, "the permissions callable answered")
+    key = name if name in policy else "*"
+    if key not in policy:
+        return "ask", f"permissions name neither {name!r} nor '*'"
     return _read_answer(policy[key], f"permissions[{key!r}] is")
 
 
-async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tuple[Mode, str]:
-    answer = policy(PolicyCall(call.tool.name, call.json))
-    if inspect.isawaitable(answer):
-        answer = await answer
-    return _read_answer(answer, "the permissions callable answered")
-
-
 def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """Return (the mode, the reason for the mode) for `answer`, a value from the user's `permissions`.
-
-    If `answer` is neither a mode nor a bool, the mode is "ask". `said`: the beginning of the reason.
-    """
-    why = f"{said} {shorten_repr(answer)}"
-    mode = read_mode(answer)
+    """Return (the mode, its reason) for an answer of the user's `permissions`; "ask" if it is neither a mode nor a bool."""
+    why, mode = f"{said} {shorten_repr(answer)}", read_mode(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
     return mode, why
 
 
-async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
-    """Return (the mode, the reason for the mode) for a call with valid arguments.
+# --- decisions about a call -----------------------------------------------------------------------------------
 
-    The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
-    "ask" if it raises, or if it returns neither a mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
+SAME_DENIALS = 3
+"""If the same call was denied this many times in a turn, the next call is denied without a question."""
+SCOPES: tuple[Scope, ...] = ("call", "run", "session")
+CHANGED = (
+    "The call was not run: the function {name!r} was changed while a person was asked about it. "
+    "Call it again, and they will be asked about the new one."
+)
+MEANWHILE = (
+    "The call was not run: some arguments were changed by other code after they were checked ({names}). "
+    "Call it again, and they will be checked anew."
+)
+UNCHECKED = "The call was not run: its edited arguments were not checked."
+
+
+class Refused(Exception):
+    """A tool call is not run. `message` is for the model; `decision` is the decision about the call, if there was one."""
+
+    def __init__(
+        self, message: str, status: ToolStatus = "refused", decision: Decision | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message, self.status, self.decision = message, status, decision
+
+
+def deny(decision: Decision) -> Refused:
+    """Return the refusal of a denied call. Models repeat calls that seem to have failed, so its message says that a denial is a
+    decision.
     """
-    if isinstance(policy, str):
-        mode, why = _read_answer(policy, "permissions are")
-    else:
-        mode, why = await _ask_policy(policy, call)
-    setting = call.tool.settings.permissions
-    if setting is None:
-        return mode, why
-    if isinstance(setting, str):
-        own: Mode = read_mode(setting) or "ask"
-        own_why = f"the tool's own permissions are {own!r}"
-    else:
-        own, own_why = await _ask_policy(setting, call)
-    return (own, own_why) if _STRICTNESS[own] >= _STRICTNESS[mode] else (mode, why)
+    who = {
+        "unattended": "denied",
+        "policy": "denied by the notebook's permissions",
+        "callback": "denied",
+        "code": "denied by code in the notebook",
+    }.get(decision.by, "denied by the user")
+    reason = f": {decision.reason.rstrip()}" if decision.reason else ""
+    stop = "" if reason.endswith((".", "!", "?")) else "."
+    is_unattended = decision.by == "unattended"
+    why = "Nobody could be asked about it" if is_unattended else "This was a decision, not a failure"
+    return Refused(f"{who}{reason}{stop} {why}: do not repeat the same call.", "denied", decision)
+
+
+class Permit(NamedTuple):
+    """The permission to run one tool call. `bound` has the permitted arguments."""
+
+    bound: BoundCall
+    decision: Decision | None = None
+    """None if nothing had to be decided."""
+    shown: Version | None = None
+    """The version that the function had when a person was asked; None if nobody was asked."""
+
+    def check(self) -> None:
+        """Raise Refused if the function or the arguments have changed since the decision."""
+        if self.decision is None:
+            return
+        tool, names = self.bound.tool, self.bound.changed()
+        why = MEANWHILE.format(names=", ".join(names)) if names else ""
+        if self.shown is not None and not self.shown.is_still(Version.of(tool.function)):
+            why = CHANGED.format(name=tool.name)
+        if why:
+            raise _overrule(self.decision, why)
+
+
+def _overrule(decision: Decision, why: str) -> Refused:
+    return Refused(why, "refused", replace(decision, allowed=False, reason=why, by="policy"))
 
 
 @dataclass
@@ -195,7 +251,7 @@ class Allowed:
 
         `shown`: the version of the tool's function that the person saw. `turn`: the number of the turn of the decision.
         """
-        self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
+        self._kept[tool.name] = (shown, replace(decision, arguments=None), turn)
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
         """Return the decision for calls of `tool`; None if a person has to be asked.
@@ -216,7 +272,7 @@ class Allowed:
 
 @dataclass
 class Permissions:
-    """A person's decisions that apply to more than one call of a turn."""
+    """A person's decisions about the calls of a turn."""
 
     in_session: Allowed
     lasting: bool = True
@@ -225,12 +281,113 @@ class Permissions:
     denied: Counter[str] = field(default_factory=Counter)
     """How often each call was denied. A key is the name of the tool and the arguments, in one text."""
 
-    def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """Return an earlier decision for calls of `tool`; None if there is none. `now`: the present version of its function."""
-        return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
+    def find_earlier(self, bound: BoundCall, shown: Version) -> Permit | None:
+        """Return a permit if a person has allowed all calls of the tool. `shown`: the present version of its function."""
+        earlier = self.in_session.decision_on(bound.tool, shown) or self.in_run.decision_on(bound.tool, shown)
+        return None if earlier is None else Permit(bound, earlier, shown)
 
-    def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
-        """Keep a decision whose scope is the run or the session. A decision for one call is not kept."""
+    def make_question(
+        self, call: ToolCall, bound: BoundCall, shown: Version, why: str, number: int
+    ) -> Approval:
+        """Return the question to a person about call number `number`. `why`: the reason for it. Raises Refused if the same call
+        was denied too often.
+        """
+        if self.denied[_name_call(bound)] >= SAME_DENIALS:
+            reason = f"it was denied {SAME_DENIALS} times already"
+            raise deny(Decision(allowed=False, reason=reason, by="policy"))
+        tool = bound.tool
+        return Approval(
+            tool=tool.name,
+            input=bound.json,
+            call_id=call.id,
+            description=tool.description,
+            source=tool.source,
+            schema=tool.parameters,
+            origin=tool.origin,
+            why=why,
+            check=bound.edited,
+            scopes=SCOPES[: 1 if not shown.fixed else 3 if self.lasting else 2],
+            number=number,
+        )
+
+    def permit(self, bound: BoundCall, approval: Approval, shown: Version, turn: int) -> Permit:
+        """Return the permit that follows from the decision about `approval`. `turn`: the number of the present turn.
+
+        Raises Refused if the call was denied, or if the function or the arguments have changed since the question.
+        """
+        decision = approval.decision
+        assert decision is not None
+        if not decision.allowed:
+            self.denied[_name_call(bound)] += 1
+            raise deny(decision)
+        made = bound if decision.arguments is None else approval.edited_call
+        if type(made) is not BoundCall:  # nobody has checked the edited arguments
+            raise _overrule(decision, UNCHECKED)
+        permit = Permit(made, decision, shown)
+        permit.check()
         if decision.scope != "call":
             kept = self.in_session if decision.scope == "session" else self.in_run
-            kept.remember(tool, shown, decision, turn)
+            kept.remember(bound.tool, shown, decision, turn)
+        return permit
+
+
+def _name_call(bound: BoundCall) -> str:
+    return f"{bound.tool.name} {json.dumps(bound.json, sort_keys=True, default=repr)}"
+
+
+# --- the question to a person ---------------------------------------------------------------------------------
+
+HANDLER_GRACE = 1.0
+"""A cancelled handler has this many seconds to clean up."""
+
+
+async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
+    """Wait for the decision about `approval`, and return it. If `handler` is None, the reader of the stream decides."""
+    asking = None if handler is None else asyncio.ensure_future(_ask_handler(handler, approval))
+    try:
+        await approval.wait()
+    finally:
+        approval.deny("the turn ended before a decision", by="stop")  # has no effect if somebody has decided
+        if asking is not None and not asking.done():
+            asking.cancel()
+            # Let the handler remove its card now. After a sync run, the event loop may not run before the next cell.
+            await asyncio.wait({asking}, timeout=HANDLER_GRACE)
+    if asking is not None and asking.done() and not asking.cancelled():
+        asking.result()  # raises RunEnded if the handler has ended the run
+    decision = approval.decision
+    assert decision is not None
+    return decision
+
+
+async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
+    """Call `handler`, which decides about `approval`. The handler is `on_approval`, or the method `ask` of the host.
+
+    A sync handler runs in a thread; an async handler is awaited. If the handler raises an exception, the call is denied, as
+    in LiteLLM. If the handler returns a value, only True allows the call: a text such as "n" (from `input()`) is true in
+    Python, but it is not an approval.
+    """
+    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - the question is whether it is async
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+    async def call_handler() -> object:
+        value = handler(approval) if is_async else await in_thread(lambda: handler(approval))
+        return await value if inspect.isawaitable(value) else value
+
+    denied = "on_approval gave no answer"  # if this task is cancelled, the turn must not wait for ever
+    try:
+        outcome = await attempt_apart(call_handler())
+        if outcome.error is not None:
+            # LiteLLM gives only the message of an exception.
+            said = get_message if isinstance(outcome.error, Exception) else describe_error
+            denied = f"on_approval raised: {said(outcome.error, 500)}"
+            if isinstance(outcome.error, RunEnded):
+                raise outcome.error
+        elif outcome.value is True:
+            approval.allow(by="callback")
+        elif outcome.value is None or outcome.value is False:
+            denied = "denied by on_approval"
+        else:
+            given = type(outcome.value).__name__
+            denied = f"on_approval gave a value of type {given}; only True allows the call"
+    finally:
+        approval.deny(denied, by="callback")  # has no effect if somebody has decided

@@ -1,30 +1,31 @@
-"""The state of one turn, and its model calls. Each model call has a request, a reply in the history, and a cost."""
+"""The state of one turn and its cost, and its model calls. Each model call has a request, a reply in the history, and a cost."""
 
 from __future__ import annotations
 
 import functools
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from .. import text as hiding
 from ..conversation import History, Prompt
 from ..events import (
-    Decision,
     Event,
     Host,
     ModelCallFailed,
     Observer,
+    Observers,
     Reply,
     Request,
     Retry,
     Span,
     StopReason,
     ToolCall,
-    ToolResult,
-    ToolStatus,
+    Usage,
+    thaw,
 )
 from ..models import (
     ModelCall,
@@ -37,9 +38,103 @@ from ..models import (
 )
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
-from .config import Approver, Config
+from .config import Config
+from .output import Output, OutputProblem
 from .permissions import Permissions
-from .spending import Spent
+
+CANCELLED_BEFORE = "This call was cancelled before it ran."
+
+
+# --- the cost -------------------------------------------------------------------------------------------------
+
+
+class Spending:
+    """The cost and the budget of all runs: those in this process, and those in its worker processes."""
+
+    def __init__(self) -> None:
+        self.budget: float | None = None
+        """US dollars for all runs; None means no limit."""
+        self.cost = 0.0
+        """The known part of the cost, in US dollars."""
+        self.usage = Usage()
+        self.runs = 0
+        """The number of runs that have called a model."""
+        self.untold = 0
+        """The number of runs whose cost is unknown, or only partly known."""
+        self._lock = threading.Lock()
+
+    def add(self, usage: Usage, cost: float, *, runs: int = 1, untold: int = 0) -> None:
+        """Add a model call, or a whole run of another process. May be called from any thread.
+
+        `runs` and `untold` are added to the attributes of the same names.
+        """
+        if not usage.calls:
+            return
+        with self._lock:
+            self.cost += cost
+            self.usage += usage
+            self.runs += runs
+            self.untold += untold
+
+    @property
+    def left(self) -> float | None:
+        """The part of the budget that is left, in US dollars; None if there is no budget."""
+        return None if self.budget is None else max(0.0, self.budget - self.cost)
+
+    def explain_limit(self) -> str:
+        """Return why the budget allows no further model call; "" if a further model call is allowed."""
+        if self.budget is None or self.cost < self.budget:
+            return ""
+        unknown = f"; for {self.untold} of these runs, a part of the cost is unknown and is not counted"
+        return (
+            f"the budget of ${self.budget:g} for all runs is used up: ${self.cost:.4f} in {self.runs} run{'s' * (self.runs != 1)}"
+            f"{unknown if self.untold else ''}. Raise it to go on: %toolloop --budget USD"
+        )
+
+
+SPENDING = Spending()
+"""The cost and the budget of all runs of this process. A kernel has only one budget."""
+
+
+@dataclass(eq=False)
+class Spent:
+    """The cost of a turn so far: time, tokens, dollars. Each model call is also added to SPENDING."""
+
+    started: float = field(default_factory=time.monotonic)
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    """The cost in US dollars; None if the cost of any request is unknown."""
+    known_cost: float = 0.0
+    """The known part of the cost, for `max_cost`."""
+    spans: list[Span] = field(default_factory=list)
+
+    def now(self) -> float:
+        """Return the seconds since the turn began."""
+        return time.monotonic() - self.started
+
+    def add(self, reply: Reply, model: str, began: float) -> None:
+        """Add a model call with a complete answer. `began`: the value of `now()` before the call."""
+        self.spans.append(Span("model", model, began, self.now(), reply.usage, reply.cost))
+        self._add(reply.usage, reply.cost, reply.known_cost)
+
+    def add_failed(self, call: ModelCall, began: float) -> None:
+        """After a failed or cancelled model call, add those of its requests that brought no usage.
+
+        The provider may bill these requests, but their cost is unknown.
+        """
+        self.spans.append(Span("model", call.request.model, began, self.now(), is_error=True))
+        if call.without_usage:
+            self._add(Usage(calls=call.without_usage), 0.0 if call.is_free else None, 0.0)
+
+    def _add(self, usage: Usage, cost: float | None, known_cost: float) -> None:
+        is_new, was_told = not self.usage.calls, self.cost is not None
+        self.usage += usage
+        self.known_cost += known_cost
+        self.cost = None if self.cost is None or cost is None else self.cost + cost
+        SPENDING.add(usage, known_cost, runs=is_new, untold=was_told and self.cost is None)
+
+
+# --- the state ------------------------------------------------------------------------------------------------
 
 
 class Outlet(Protocol):
@@ -63,68 +158,12 @@ class TurnEnd(NamedTuple):
     """A message to the person if the turn ended badly, for example with a failure or with an incomplete answer."""
 
 
-class Refusal(NamedTuple):
-    """Why a tool call is not run: the message for the model, the status of the result, and the decision about the call."""
-
-    message: str
-    status: ToolStatus = "refused"
-    decision: Decision | None = None
-
-
 class SentCall(NamedTuple):
     """A tool call as the model sent it."""
 
     id: str
     wire_name: str
     arguments: SentArguments
-
-
-@dataclass
-class Call:
-    """The state of one tool call, from the model's request to the result."""
-
-    asked: ToolCall
-    sent: SentCall
-    tool: Tool | None
-    number: int
-    """The number of the call in its turn, from 1."""
-    decision: Decision | None = None
-    """The decision about the call; None if no decision was needed, or if it has not been made yet."""
-    began: float | None = None
-    """The time on the monotonic clock at which the function was started; None if it has not been started."""
-    left_behind: str = ""
-    """If the function did not end with its call: a sentence that says whether the function was stopped or runs on. Else ""."""
-
-    @property
-    def seconds(self) -> float:
-        """The seconds since the function was started; 0.0 if it has not been started."""
-        return 0.0 if self.began is None else time.monotonic() - self.began
-
-    def not_run(self, refusal: Refusal) -> ToolResult:
-        """Return the result of a call whose function was not started."""
-        message, status, decision = refusal
-        message = hiding.join_surrogates(message)  # the message may have words of a person or a policy
-        return ToolResult(
-            self.asked.id,
-            message,
-            is_error=True,
-            full_length=len(message),
-            decision=decision or self.decision,
-            status=status,
-        )
-
-    def cut_short(self, said: str) -> ToolResult:
-        """Return the result of a call during which the turn was stopped. `said`: the text of the result in the history."""
-        return ToolResult(
-            self.asked.id,
-            said,
-            is_error=True,
-            seconds=self.seconds,
-            full_length=len(said),
-            ran=self.began is not None,
-            decision=self.decision,
-            status="cancelled",
-        )
 
 
 @dataclass
@@ -137,6 +176,15 @@ class Answer:
     """Why the last answer does not fit `output=`; None if it fits."""
     attempts: int = 0
 
+    def read(self, output: Output) -> bool:
+        """Read the value of `output=` in the text. Return False if the text does not fit; then `problem` says why."""
+        self.attempts += 1
+        try:
+            self.output, self.problem = output.read(self.text), None
+        except OutputProblem as error:
+            self.problem = str(error)
+        return self.problem is None
+
 
 @dataclass
 class Turn:
@@ -147,10 +195,9 @@ class Turn:
     prompt: Prompt
     outlet: Outlet
     permissions: Permissions
-    observers: tuple[Observer, ...] = ()
-    """The observers of the turn. The loop calls their methods before and after each step, in this order."""
-    approver: Approver = "nobody"
-    """Who decides about the tool calls of this turn."""
+    observers: Observers
+    streamed: bool
+    """True if somebody reads the events of the turn. The reader can answer Approvals."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
@@ -163,19 +210,29 @@ class Turn:
         """Remember the API keys of this turn. The keys are then hidden in every text that leaves the run."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
-        hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
+        for name, value in secrets.items():
+            hiding.remember(hiding.find_keys(name, value))
 
-    def switch_to_fallback(self) -> bool:
-        """Use the next model of `fallback` for the following model calls. Return False if no such model is left."""
-        if not self.config.fallbacks:
-            return False
+    def begin_call(self, sent: SentCall, tool: Tool | None) -> ToolCall:
+        """Count a tool call, and return its event. Until the call has a result, the history says that it was cancelled."""
+        self.tool_calls += 1
+        self.history.answer(sent.id, CANCELLED_BEFORE)
+        name = tool.name if tool else sent.wire_name
+        return ToolCall(sent.id, name, sent.wire_name, thaw(sent.arguments.parsed), builtin=False)
+
+    def close_tools(self, request: str) -> None:
+        """Let the model call no more tools, and ask for its last answer with the user message `request`."""
+        self.tools_closed = True
+        self.history.add_user(request)
+
+    def switch_to_fallback(self) -> None:
+        """Use the next model of `fallback` for the following model calls."""
         route, *others = self.config.fallbacks
         self.history.change_family(route.family)
         self.config = replace(self.config, route=route, fallbacks=tuple(others))
         for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)
         self.__post_init__()
-        return True
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
@@ -206,6 +263,9 @@ class Turn:
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
 
+# --- a model call ---------------------------------------------------------------------------------------------
+
+
 async def wait_for_import(model: str, host: Host, observers: Iterable[Observer]) -> None:
     """If `model` needs LiteLLM, wait until LiteLLM is imported. An observer or the host tells the person about the wait."""
     if must_load(model):
@@ -232,29 +292,21 @@ def make_request(turn: Turn) -> Request:
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 
-def find_limit(turn: Turn) -> TurnEnd | None:
-    """Return how the turn ends if a limit allows no further model call; None if no limit is reached."""
-    limits, spent = turn.config.options, turn.spent
-    if spent.usage.calls >= limits.max_model_calls:
-        return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
-    if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
-        return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
-        return TurnEnd("max_cost", used_up)
-    return None
-
-
-def _explain_no_fallback(turn: Turn, *, is_closing: bool) -> str:
-    """Return why a limit forbids a call of the next fallback model; "" if the call is allowed or no fallback model is left.
+def find_limit(turn: Turn, *, is_closing: bool = False) -> TurnEnd | None:
+    """Return how the turn ends if a limit allows no further model call; None if no limit is reached.
 
     `is_closing`: True for the last answer after a limit. Then only the budget of all runs is checked.
     """
-    if not turn.config.fallbacks:
-        return ""
-    if is_closing:
-        return turn.spent.spending.explain_limit()
-    end = find_limit(turn)
-    return (end.error or "") if end else ""
+    limits, spent, used_up = turn.config.options, turn.spent, SPENDING.explain_limit()
+    if not is_closing:
+        if spent.usage.calls >= limits.max_model_calls:
+            return TurnEnd(
+                "max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn"
+            )
+        if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
+            return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
+        used_up = used_up or turn.config.gate.find_limit()
+    return TurnEnd("max_cost", used_up) if used_up else None
 
 
 async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, list[SentCall]]:
@@ -263,106 +315,85 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     If the call fails, the fallback models are called one after another. Raises ModelCallFailed if all of them fail, or if
     a limit forbids the next call. `is_closing`: True for the last model call of a turn that has reached a limit.
     """
+    readers = Observers(one for one in turn.observers if one.wants_deltas)
+    on_delta = (lambda at, delta: readers.tell(Observer.delta, at, delta)) if readers else None
     gate = turn.config.gate
     while True:
-        request = make_request(turn)
-        for one in turn.observers:
-            await one.before_model(request)
+        request, is_last = make_request(turn), not turn.config.fallbacks
+        await turn.observers.wait_for(Observer.before_model, request)
         turn.outlet.checkpoint()
-        call = ModelCall(
-            request,
-            turn.outlet.emit,
-            on_delta=_tell_delta(turn),
-            gate=gate,
-            is_last=not turn.config.fallbacks,
-        )
+        call = ModelCall(request, turn.outlet.emit, on_delta=on_delta, gate=gate, is_last=is_last)
         began = turn.spent.now()
         try:
             reply = await call.run()
             break
         except ModelCallFailed as error:
-            _count_failed(turn, call, began)
-            failed = turn.config.route.title
-            limit = _explain_no_fallback(turn, is_closing=is_closing)
-            goes_on = not limit and turn.switch_to_fallback()
-            raised = ModelCallFailed(f"{error} No fallback was asked: {limit}") if limit else error
-            if not goes_on:
-                _keep_partial(turn, call, failed=True)
-            for one in turn.observers:
-                await one.model_failed(raised)
-            if not goes_on:
-                raise raised from None
-            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.next_title)
+            turn.spent.add_failed(call, began)
+            failure = error
         except BaseException:
-            _count_failed(turn, call, began)
-            _keep_partial(turn, call, failed=False)
+            turn.spent.add_failed(call, began)
+            _keep_partial(turn, call)
             raise
-        turn.outlet.record(told)
-        await wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
-    turn.spent.add(reply)
+        await _go_on_with_fallback(turn, call, failure, is_closing=is_closing)
+    turn.spent.add(reply, request.model, began)
     gate.add_cost(reply.known_cost)
-    turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))
-    calls = _make_arguments_valid(reply.message)
-    text = (reply.message.get("content") or "").strip()
-    if calls or text or reply.attachments:
-        # An answer of attachments only is kept with their names as its text.
-        named = "\n".join(f"[{one.name}]" for one in reply.attachments)
-        noted = {} if calls or text else {"content": named}
-        turn.history.add_assistant({**reply.message, **noted})
-    for one in turn.observers:
-        await one.after_model(_restore_raw_arguments(reply, calls))
+    calls = _store_reply(turn.history, reply)
+    await turn.observers.wait_for(Observer.after_model, reply)
     return reply, calls
 
 
-def _count_failed(turn: Turn, call: ModelCall, began: float) -> None:
-    turn.spent.spans.append(Span("model", call.request.model, began, turn.spent.now(), is_error=True))
-    turn.spent.add_failed(call)
+def _store_reply(history: History, reply: Reply) -> list[SentCall]:
+    """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them.
 
-
-def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:
-    """Return a function that passes each delta to the observers that want deltas; None if no observer wants deltas."""
-    readers = [one for one in turn.observers if one.wants_deltas]
-
-    def tell(at: float, delta: Mapping[str, object]) -> None:
-        for one in readers:
-            one.delta(at, delta)
-
-    return tell if readers else None
-
-
-def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
-    """Add the text of a failed or cancelled model call to the history, as an answer without tool calls.
-
-    If a failed call brought no text, remove the user message that the call had to answer. A provider may have refused this
-    message (for its length or its content), and would then refuse every later request with this message.
+    Later requests repeat these calls, so in the history the arguments of each call are valid JSON.
     """
-    text = call.shown
-    if text.strip():
-        turn.history.add_assistant({"role": "assistant", "content": text})
-    elif failed:
-        turn.history.withdraw_question()
-
-
-def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
-    """Replace the arguments of each tool call in `message` by valid JSON, since later requests repeat these calls.
-
-    Returns the calls as the model sent them.
-    """
-    calls: list[SentCall] = []
-    for call in message.get("tool_calls", ()):
-        sent = SentArguments(call["function"]["arguments"])
-        calls.append(SentCall(call["id"], call["function"]["name"], sent))
-        call["function"]["arguments"] = sent.stored()
+    sent = reply.message.get("tool_calls") or ()
+    calls = [
+        SentCall(one["id"], one["function"]["name"], SentArguments(one["function"]["arguments"]))
+        for one in sent
+    ]
+    message = dict(reply.message)
+    if calls:
+        stored = [
+            {**one, "function": {**one["function"], "arguments": call.arguments.stored()}}
+            for one, call in zip(sent, calls, strict=True)
+        ]
+        message["tool_calls"] = stored
+    elif not (message.get("content") or "").strip():
+        message["content"] = "\n".join(f"[{one.name}]" for one in reply.attachments)  # only the names are kept
+    if calls or not reply.is_empty:
+        history.add_assistant(message)
     return calls
 
 
-def _restore_raw_arguments(reply: Reply, calls: list[SentCall]) -> Reply:
-    """Return the reply with the original arguments of the model, for observers that show or record the reply."""
-    stored = reply.message.get("tool_calls") or []
-    pairs = list(zip(stored, calls, strict=True))
-    if all(call["function"]["arguments"] == sent.arguments.raw for call, sent in pairs):
-        return reply
-    raw = [
-        {**call, "function": {**call["function"], "arguments": sent.arguments.raw}} for call, sent in pairs
-    ]
-    return replace(reply, message={**reply.message, "tool_calls": raw})
+async def _go_on_with_fallback(
+    turn: Turn, call: ModelCall, error: ModelCallFailed, *, is_closing: bool
+) -> None:
+    """After a failed model call, switch to the next fallback model.
+
+    Raises ModelCallFailed if no such model is left, or if a limit forbids the next call.
+    """
+    end = find_limit(turn, is_closing=is_closing) if turn.config.fallbacks else None
+    if turn.config.fallbacks and end is None:
+        failed = turn.config.route.title
+        turn.switch_to_fallback()
+        await turn.observers.wait_for(Observer.model_failed, error)
+        route = turn.config.route
+        turn.outlet.record(Retry(1, f"{failed} failed: {error}", call.shown, model=route.next_title))
+        await wait_for_import(route.model, turn.config.host, turn.observers)
+        return
+    if end is not None:
+        error = ModelCallFailed(f"{error} No fallback was asked: {end.error}")
+    if not _keep_partial(turn, call):
+        # A provider may have refused this message (for its length or its content). It would then refuse every later request
+        # with this message.
+        turn.history.withdraw_question()
+    await turn.observers.wait_for(Observer.model_failed, error)
+    raise error from None
+
+
+def _keep_partial(turn: Turn, call: ModelCall) -> bool:
+    """Add the text of a failed or cancelled model call to the history, as an answer without tool calls. Return False without text."""
+    if is_text := bool(call.shown.strip()):
+        turn.history.add_assistant({"role": "assistant", "content": call.shown})
+    return is_text

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from ..events import (
     Approval,
     ArgumentInvalid,
+    AskPerson,
     HarnessError,
     Host,
     OutputInvalid,
@@ -97,13 +98,15 @@ class RowHost(Host):
     def importing(self) -> AbstractContextManager[object]:
         return self.outer.importing()
 
-    def can_ask(self) -> bool:
-        return self.ask_row is not None or self.outer.can_ask()
+    @property
+    def ask(self) -> AskPerson | None:
+        ask_row = self.ask_row
 
-    async def ask(self, approval: Approval) -> None:
-        await (
-            self.outer.ask(approval) if self.ask_row is None else self.ask_row(approval, self.row, self.total)
-        )
+        async def ask(approval: Approval) -> None:
+            assert ask_row is not None
+            await ask_row(approval, self.row, self.total)
+
+        return self.outer.ask if ask_row is None else ask
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
         return self.outer.capture(sink, shown=shown)

@@ -272,8 +272,7 @@ class RowsRun:
             self._main.get_loop().call_soon_threadsafe(lambda: self._state.end(STOPPED, cut=True))
 
     async def _run(self) -> None:
-        asks = may_ask(self._config) and self._config.on_approval is None
-        async with self._config.host.attend(may_ask=asks):
+        async with self._config.host.attend(may_ask=may_ask(self._config)):
             if self._store is not None:
                 await asyncio.to_thread(self._store.open)
             self._tally.began = time.monotonic()
@@ -297,7 +296,7 @@ class RowsRun:
         row = decode_row(line, job.number, job.input, self._config.output, self._config.host.presenter)
         self._pace.add_cost(row.cost or 0.0)
         if row.result is not None:
-            SPENDING.add_run(row.result.usage, row.cost)
+            SPENDING.add(row.result.usage, row.cost or 0.0, untold=row.cost is None)
         if line.get("ends_all"):
             self._pace.end_all()
         await self._keep(row)

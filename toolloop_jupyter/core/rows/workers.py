@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host, Row
 from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
-from ..loop import Allowed, Config, asks_nobody
+from ..loop import Allowed, Config, may_ask
 from ..models import find_responder
 from ..session import build_config
 from ..text import hide
@@ -74,7 +74,7 @@ class Workers:
             raise ArgumentInvalid(
                 "executor: threads of this process make rows no faster; leave executor out, and set concurrency"
             )
-        if not asks_nobody(config):
+        if may_ask(config):
             raise ArgumentInvalid(
                 'executor: nobody can be asked in a worker; write permissions="full", a mapping of "full" and "deny", or on_approval='
             )

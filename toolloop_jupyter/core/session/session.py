@@ -18,6 +18,7 @@ from ..events import (
     Event,
     HarnessError,
     Observer,
+    Observers,
     OutputInvalid,
     Request,
     Result,
@@ -236,10 +237,9 @@ class AsyncSession:
     def _make_turn(
         self, prompt: Prompt, channel: Channel, history: History, observers: Sequence[Observer] = ()
     ) -> Turn:
-        observers = (*observers, *self.config.observers)
-        approver = find_approver(self.config, streamed=channel.is_read)
+        observing = Observers((*observers, *self.config.observers))
         permissions = Permissions(self._allowed, self._lasting)
-        return Turn(self.config, history, prompt, channel, permissions, observers, approver)
+        return Turn(self.config, history, prompt, channel, permissions, observing, channel.is_read)
 
     async def begin(self, given: Given, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
         """Start a turn. Only AsyncEventStream calls this. If the present turn was told to stop, wait until it has ended.
@@ -261,9 +261,8 @@ class AsyncSession:
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
         """Run one turn. The turn has a Result even if it ends with an error."""
-        config, answer, number = turn.config, turn.answer, len(turn.history.starts)
-        asks = turn.approver != "callback" and may_ask(config)
-        async with config.host.attend(may_ask=asks):
+        config, number = turn.config, len(turn.history.starts)
+        async with config.host.attend(may_ask=may_ask(config)):
             watch = None if config.sandbox is None else Watch(config.sandbox)
             try:
                 end = await channel.run_to_end(turn, watch)
@@ -274,6 +273,7 @@ class AsyncSession:
             for change in files:
                 channel.record(change)
             failed = end.error or "" if end.reason == "runtime_error" else ""
+            answer = turn.answer
             result = Result(
                 text=answer.text or join_shown_text(channel.recorded) or failed,
                 output=answer.output,

@@ -16,7 +16,6 @@ from .presenter import (
     NotebookPresenter,
     ask_about_row,
     ask_in_cell,
-    can_ask_in_cell,
     keep,
     last,
     mark_shown,

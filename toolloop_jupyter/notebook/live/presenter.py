@@ -63,11 +63,6 @@ def warn_of_ignored_ctrl_c() -> None:
         kernel.Cell.here().display(make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor")))
 
 
-def can_ask_in_cell() -> bool:
-    """Return whether this code runs in a kernel, which can show a card, or in a terminal, which can show a prompt."""
-    return kernel.in_kernel() or kernel.in_terminal()
-
-
 async def ask_in_cell(approval: Approval) -> None:
     """Ask a person in the running cell. Afterwards, show the request and its decision there.
 
