@@ -16,7 +16,7 @@ from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.conversation.history import History, validate
 from toolloop_jupyter.core.conversation.storage import load_messages as load
 from toolloop_jupyter.core.conversation.storage import repair
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.errors import HistoryInvalid
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects

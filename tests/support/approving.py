@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 

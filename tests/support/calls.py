@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.notebook.transcript.blocks import Block
 from toolloop_jupyter.notebook.transcript.calls import CallStep

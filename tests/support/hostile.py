@@ -11,7 +11,7 @@ from typing import Any
 
 from support.calls import call_block
 from toolloop_jupyter.core.events import Row, Rows, RowsProgress, RowsSpeed
-from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.events.events import (
     FileChange,
     Reasoning,

@@ -10,7 +10,7 @@ import pytest
 
 from support.clock import skip_time
 from toolloop_jupyter import Harness, aagent, aagent_session
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolResult
 from toolloop_jupyter.notebook.transcript import steps as exporting
 from toolloop_jupyter.teaching.parts import call

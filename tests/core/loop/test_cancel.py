@@ -19,7 +19,7 @@ from support.servers import Entry, ScriptedServer, answer, calls
 from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Done, Harness, HarnessError, Text, aagent_session, tool
 from toolloop_jupyter.core.conversation import history
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.events.observer import Observer
 from toolloop_jupyter.core.execution import runner as running

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from support.approving import asked, session_of
 from support.asking import replace_config
 from toolloop_jupyter import Harness, tool
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.observer import Observer
 from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools

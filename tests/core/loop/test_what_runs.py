@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from support.approving import Desk
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.teaching.parts import call
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.loop.permissions import deny
 from toolloop_jupyter.notebook.live.asking import NOBODY, ask_at_prompt
 from toolloop_jupyter.notebook.transcript import REACH_OF_ROWS

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from support.calls import asked_about, call_block
-from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.events.events import (
     FileChange,
     Reasoning,

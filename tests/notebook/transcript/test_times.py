@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.events.events import Span, Text, ToolCall, ToolResult, Usage
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.text.plain import are_times_kept, keep_times

@@ -8,7 +8,7 @@ from typing import ClassVar
 import ipywidgets
 import pytest
 
-from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import Usage
 from toolloop_jupyter.notebook.widgets import controls as holding
 from toolloop_jupyter.notebook.widgets.approval_card import ApprovalCard

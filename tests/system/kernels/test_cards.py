@@ -331,7 +331,7 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
     cell = kernel.submit(
         "import threading, gc\n"
         "def meddle():\n"
-        "    from toolloop_jupyter.core.events.approval import Approval\n"
+        "    from toolloop_jupyter.core.events import Approval\n"
         "    global f\n"
         "    for thing in gc.get_objects():\n"
         "        if isinstance(thing, Approval) and not thing.answered:\n"

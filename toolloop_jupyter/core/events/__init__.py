@@ -1,6 +1,5 @@
 """The data that the subpackages exchange (events, approvals, results, requests), and the observers of a run."""
 
-from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (
     CHECKS,
     STOPPED,
@@ -27,8 +26,11 @@ from .errors import (
     make_plain_number,
 )
 from .events import (
+    Approval,
     Attachment,
     Compaction,
+    DecidedBy,
+    Decision,
     Emit,
     Fields,
     FileChange,
@@ -38,6 +40,7 @@ from .events import (
     Reply,
     Request,
     Retry,
+    Scope,
     Span,
     StopReason,
     Text,
@@ -45,11 +48,14 @@ from .events import (
     ToolResult,
     ToolStatus,
     Usage,
+    freeze,
+    is_same_json,
     make_plain,
     read_content,
     read_count,
     read_fields,
     read_list,
+    thaw,
 )
 from .observer import (
     AskPerson,

@@ -1,28 +1,21 @@
 """The errors of this package. The message of each error is one clear line that says what to type next.
 
-    HarnessError                    the base class of all other errors; LiteLLM uses the same name
-    ├── CapabilityUnsupported       the Tool Loop does not have a feature that was asked for (skills, resume, …)
-    ├── OptionsMismatch             the options belong to another harness of LiteLLM
-    ├── OutputInvalid               the final answer does not fit output=; the error has .raw and .result
-    ├── SessionClosed               a turn was started on a closed session
-    ├── SandboxError                the sandbox folder cannot be read
-    ├── HarnessInstallFailed        only LiteLLM's other harnesses raise this error
-    ├── StateIncompatible           only LiteLLM's other harnesses raise this error
-    ├── ArgumentInvalid             (a ValueError) an argument of agent() or another public function has a wrong value
-    ├── ArgumentTypeInvalid         (a TypeError) an argument of agent() or another public function has a wrong type
-    ├── HistoryInvalid              (a ValueError) no provider would accept the messages; the error has .problems
-    ├── ToolDefinitionError         (a ValueError) some functions cannot be tools; the error has .problems
-    ├── ToolFailed                  a tool's own code raises this error; the model gets the error's text unchanged
-    ├── ModelCallFailed             a model call failed after its retries; .advice says what to set
-    ├── RunFailed                   the run of a magic cell ended in runtime_error; the error has .result
-    └── Mistake                     (a ValueError) the line of a magic has a mistake
+    HarnessError
+    ├── CapabilityUnsupported, OptionsMismatch, SandboxError    before a run
+    ├── ArgumentInvalid (ValueError), ArgumentTypeInvalid (TypeError)
+    ├── HistoryInvalid, ToolDefinitionError (ValueErrors)       with .problems
+    ├── SessionClosed
+    ├── ModelCallFailed                                         with .advice
+    ├── OutputInvalid                                           with .raw and .result
+    ├── RunFailed                                               a magic cell ended in runtime_error; with .result
+    ├── Mistake (ValueError)                                    in the line of a magic
+    ├── ToolFailed                                              raised by a tool's own code
+    └── HarnessInstallFailed, StateIncompatible                 raised by LiteLLM's other harnesses only
 
-An error that only one subpackage raises is defined in that subpackage (for example, RecordingError in `teaching`).
-
-A tool's own exception, an unknown tool and arguments that do not validate are not raised to the caller. They become tool
-results (`ToolResult(is_error=True)`), so that the model can react.
-
-The errors from HarnessError to StateIncompatible have the same names in `litellm.harness` 1.110.
+An error that only one subpackage raises is defined in that subpackage (for example, RecordingError in `teaching`). A tool's own
+exception, an unknown tool and arguments that do not validate are not raised to the caller. They become tool results
+(`ToolResult(is_error=True)`), so that the model can react. `litellm.harness` 1.110 has the names of HarnessError,
+CapabilityUnsupported, OptionsMismatch, OutputInvalid, SessionClosed, SandboxError, HarnessInstallFailed and StateIncompatible.
 """
 
 from __future__ import annotations
@@ -49,6 +42,9 @@ class HarnessError(Exception):
     person, so terminal sequences and API keys are removed from the message.
     """
 
+    _shown_as = ""
+    """The name in front of the message in a notebook; "" for the name of the class."""
+
     def __str__(self) -> str:
         return hide(plain(super().__str__()))
 
@@ -56,7 +52,7 @@ class HarnessError(Exception):
         return f"{type(self).__name__}({str(self)!r})"
 
     def _render_traceback_(self) -> list[str]:
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{self._shown_as or type(self).__name__}: {self}"]
 
 
 class CapabilityUnsupported(HarnessError):
@@ -70,23 +66,21 @@ class OptionsMismatch(HarnessError):
 class ArgumentInvalid(HarnessError, ValueError):
     """An argument has a wrong value. A notebook shows one line, since a traceback in `%xmode Verbose` shows all arguments."""
 
-    def _render_traceback_(self) -> list[str]:
-        return [f"ValueError: {self}"]
+    _shown_as = "ValueError"
 
 
 class ArgumentTypeInvalid(HarnessError, TypeError):
-    """An argument has a wrong type. A notebook shows this error as one line, as it does with `ArgumentInvalid`."""
+    """An argument has a wrong type."""
 
-    def _render_traceback_(self) -> list[str]:
-        return [f"TypeError: {self}"]
+    _shown_as = "TypeError"
 
 
 class HarnessInstallFailed(HarnessError):
-    """Only LiteLLM's other harnesses raise this error. It is defined here for code that imports and catches the error."""
+    """Only LiteLLM's other harnesses raise this error. It is here for code that imports it."""
 
 
 class StateIncompatible(HarnessError):
-    """Only LiteLLM's other harnesses raise this error. It is defined here for code that imports and catches the error."""
+    """Only LiteLLM's other harnesses raise this error. It is here for code that imports it."""
 
 
 class SandboxError(HarnessError):
@@ -98,10 +92,7 @@ class SessionClosed(HarnessError):
 
 
 class OutputInvalid(HarnessError):
-    """The final answer did not validate against `output=`.
-
-    `raw` is the model's last answer as text. `result` is the `Result` of the turn, which has all events of the turn.
-    """
+    """The final answer did not validate against `output=`. `raw` is the answer as text, `result` the Result of the turn."""
 
     def __init__(self, message: str, raw: str, result: Result | None = None) -> None:
         super().__init__(message)
@@ -118,9 +109,7 @@ class HistoryInvalid(HarnessError, ValueError):
 
 
 class ToolDefinitionError(HarnessError, ValueError):
-    """Raised if some of the given functions cannot be used as tools. `problems` has one line for each fault. The line says what
-    to write instead.
-    """
+    """Some functions cannot be used as tools. `problems` has one line for each fault, which says what to write instead."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(
@@ -153,11 +142,10 @@ class RunFailed(HarnessError):
 class Mistake(HarnessError, ValueError):
     """The line of a magic has a mistake. The message says what to type instead. Texts that look like API keys are hidden."""
 
+    _shown_as = "toolloop"
+
     def __str__(self) -> str:
         return hide_suspected(super().__str__())
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"toolloop: {self}"]
 
 
 STOPPED = "the run was stopped"
@@ -195,27 +183,23 @@ class Check:
 
     def find_fault(self, name: str, value: object) -> ArgumentInvalid | ArgumentTypeInvalid | None:
         """Return an error if `value` is not allowed, else None. `name` is the name of the keyword in the error message."""
-        if self.choices:
-            if is_exactly(value, *self.choices):
-                return None
-            words = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
-            return ArgumentInvalid(f"{name} must be {words}, got {shorten_repr(value, 500)}")
-        if value is None and self.or_none:
+        if value is None and self.or_none and not self.choices:
             return None
-        if not isinstance(value, _LIKE.get(self.types, self.types)) or (
+        must = ""
+        if self.choices:
+            if not is_exactly(value, *self.choices):
+                must = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
+        elif not isinstance(value, _LIKE.get(self.types, self.types)) or (
             isinstance(value, bool) and self.types is not bool
         ):
             words = f"{self.words} or None" if self.or_none else self.words
-            return ArgumentTypeInvalid(
-                f"{name} must be {words}, got {type(value).__name__} {shorten_repr(value, 60)}"
-            )
-        if self.least is not None and not value >= self.least:
-            return ArgumentInvalid(f"{name} must be >= {self.least}, got {shorten_repr(value, 500)}")
-        if self.above is not None and not value > self.above:
-            return ArgumentInvalid(
-                f"{name} must be > {self.above}{self.unit}, got {shorten_repr(value, 500)}"
-            )
-        return None
+            given = f"{type(value).__name__} {shorten_repr(value, 60)}"
+            return ArgumentTypeInvalid(f"{name} must be {words}, got {given}")
+        elif self.least is not None and not value >= self.least:
+            must = f">= {self.least}"
+        elif self.above is not None and not value > self.above:
+            must = f"> {self.above}{self.unit}"
+        return ArgumentInvalid(f"{name} must be {must}, got {shorten_repr(value, 500)}") if must else None
 
 
 CHECKS: Mapping[str, Check] = {
@@ -244,10 +228,7 @@ def check_values(values: Mapping[str, object]) -> None:
 
     The error is ArgumentTypeInvalid if all faults are wrong types, else ArgumentInvalid.
     """
-    faults = []
-    for name, value in values.items():
-        if fault := CHECKS[name].find_fault(name, value):
-            faults.append(fault)
-    if faults:
+    found = [CHECKS[name].find_fault(name, value) for name, value in values.items()]
+    if faults := [fault for fault in found if fault is not None]:
         only_types = all(isinstance(fault, ArgumentTypeInvalid) for fault in faults)
         raise (ArgumentTypeInvalid if only_types else ArgumentInvalid)("; ".join(map(str, faults)))

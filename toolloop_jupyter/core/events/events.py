@@ -1,22 +1,29 @@
-"""The events of a run (text, tool calls, tool results, retries), and the request and the reply of a model call."""
+"""The events of a run (text, tool calls, approvals, tool results, retries), and the request and the reply of a model call.
+
+The names, fields and meanings of the events are those of `litellm.harness` 1.110. The fields after the comment "ours" are our
+additions, and each of them has a default. So code that was written for LiteLLM's events can read our events, and our `show()`
+can read LiteLLM's events.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-from ..text import hide_in_repr
-from .approval import Decision
+from ..execution import is_exactly, shorten_repr
+from ..text import hide, hide_in_repr
 
 
 @hide_in_repr
 @dataclass(frozen=True)
 class Attachment:
-    """A picture, a sound, a file or another part of the answer or the prompt. LiteLLM has no such event.
-
-    The event contains all its data: to show a part, nothing is fetched from the web.
-    """
+    """A picture, a sound, a file or another part of the answer or the prompt, with all its data. LiteLLM has no such event."""
 
     kind: str
     """"picture", "audio", "source", "file", or the type that the server gave it."""
@@ -34,10 +41,9 @@ StopReason: TypeAlias = Literal[
 ImageMode: TypeAlias = Literal["auto", "always", "never"]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
-"""done: the function returned. failed: the function raised an error or took too long. invalid: there is no such tool, or the
-arguments are not valid. refused: the loop did not run the call, because the answer was cut off, a limit was reached, or the
-function or its arguments had changed after the check. denied: a person or a policy denied the call, or nobody could be
-asked. cancelled: the turn ended before the call, or during the call."""
+"""done: the function returned. failed: it raised an error or took too long. invalid: there is no such tool, or the arguments are
+not valid. refused: the answer was cut off, a limit was reached, or the function or its arguments had changed after the check.
+denied: a person or a policy denied the call, or nobody could be asked. cancelled: the turn ended before or during the call."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,9 @@ class Usage:
     """The number of model calls. Tool calls are not counted."""
     # ours
     cache_read_tokens: int | None = None
-    """How many of `input_tokens` the provider read from its cache; None if the provider does not report this number."""
+    """How many of `input_tokens` the provider read from its cache; None if it does not report this number."""
     cache_write_tokens: int | None = None
-    """How many of `input_tokens` the provider wrote to its cache; None if the provider does not report this number."""
+    """How many of `input_tokens` the provider wrote to its cache; None if it does not report this number."""
 
     @property
     def total_tokens(self) -> int:
@@ -69,20 +75,20 @@ class Usage:
 
 
 def _add_known(one: int | None, other: int | None) -> int | None:
-    """Return the sum of two numbers. None counts as 0, but the sum of None and None is None."""
+    """Return the sum of two numbers; None if both are unknown."""
     return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of the model's text. Each piece is sent when it arrives; LiteLLM's loop sends only whole messages."""
+    """A piece of the model's text, sent when it arrives. LiteLLM's loop sends only whole messages."""
 
     delta: str
 
 
 @dataclass(frozen=True)
 class Reasoning:
-    """A piece of the model's reasoning. Each piece is sent when it arrives."""
+    """A piece of the model's reasoning, sent when it arrives."""
 
     delta: str
 
@@ -98,7 +104,31 @@ class ToolCall:
     """The tool's name for the model. If providers do not accept `name` (for example, `größe`), this is another name."""
     input: Mapping[str, object]
     builtin: bool = True
-    """True if the tool is a part of another harness of LiteLLM. Always False in the Tool Loop. LiteLLM's default is True."""
+    """True if the tool is a part of another harness of LiteLLM. LiteLLM's default is True."""
+
+
+DecidedBy: TypeAlias = Literal[
+    "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
+]
+"""Who decided. "code": the button of a card was pressed by code in this kernel, not by a person in the browser."""
+Scope: TypeAlias = Literal["call", "run", "session"]
+_LONGEST_REPR = 500
+"""If a reason is not a text, at most this many characters of its `repr` are kept."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision about one tool call. It says what was decided, who decided, and when."""
+
+    allowed: bool
+    reason: str = ""
+    arguments: Mapping[str, object] | None = None
+    """The edited arguments as JSON data; None if nobody edited them."""
+    by: DecidedBy = "stream"
+    scope: Scope = "call"
+    """"run" or "session" means that all calls of this tool are allowed until the run or the session ends."""
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -110,24 +140,24 @@ class ToolResult:
     is_error: bool = False
     # ours
     value: Any = field(default=None, compare=False, repr=False)
-    """The object that the function returned, or the exception that it raised. This is the object itself, not a copy."""
+    """The object that the function returned, or the exception that it raised; not a copy."""
     seconds: float = field(default=0.0, compare=False)
     """How long the function ran; 0.0 if it did not run."""
     traceback: str = field(default="", compare=False, repr=False)
-    """The traceback of the function's exception, for a person. Frames of this package and of libraries are left out."""
+    """The traceback of the function's exception, without frames of this package and of libraries."""
     full_length: int = field(default=0, compare=False)
     """The length of `output` before it was shortened for the model; len(output) if it was not shortened."""
     ran: bool = field(default=False, compare=False)
     """True if the function was started."""
     pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """The data addresses of the pictures that the model gets in addition to `output`. Empty if the model takes no pictures."""
+    """The data addresses of the pictures that the model gets in addition to `output`."""
     decision: Decision | None = field(default=None, compare=False, repr=False)
-    """The decision about the call. This may be an earlier decision that allows all calls. None if no decision was needed."""
+    """The decision about the call, perhaps an earlier one that allows all calls; None if no decision was needed."""
     status: ToolStatus = field(default="done", compare=False)
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that describes the returned value or the error. None if this part is the whole `output`."""
+    """The part of `output` that describes the returned value or the error; None if this part is the whole `output`."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -135,7 +165,7 @@ class ToolResult:
 
     @property
     def edited(self) -> Mapping[str, object] | None:
-        """The arguments after a person has edited them. None if nobody has edited the arguments, or if the call did not run."""
+        """The arguments with a person's edits; None if nobody has edited them, or if the call did not run."""
         return self.decision.arguments if self.ran and self.decision is not None else None
 
     @property
@@ -155,7 +185,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """The conversation was shortened. Only LiteLLM's other harnesses send this event; the Tool Loop never sends it."""
+    """The conversation was shortened. Only LiteLLM's other harnesses send this event."""
 
     tokens_before: int | None = None
     tokens_after: int | None = None
@@ -165,8 +195,8 @@ class Compaction:
 class Retry:
     """A model call failed and is tried again, or an answer did not fit `output=` and the model is asked for a new answer.
 
-    LiteLLM has no such event. `discard` is text that was streamed but is not a part of the answer. Usually, the new try
-    repeats the text that was streamed before, and continues this text. Then `discard` is "".
+    LiteLLM has no such event. `discard` is text that was streamed but is not a part of the answer; "" if the new try repeats
+    and continues this text.
     """
 
     attempt: int
@@ -175,17 +205,14 @@ class Retry:
     wait: float = 0.0
     """Seconds until the next try."""
     of_answer: bool = False
-    """True if the model call succeeded, but its answer was not accepted (see `error`). The next text begins a new answer."""
+    """True if an answer came but was not accepted (see `error`). The next text begins a new answer."""
     model: str = ""
     """The `fallback` model that is asked from now on; "" if the same model is asked again."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """One model call, tool call or wait for approval. `start` and `end` are seconds since the turn began.
-
-    LiteLLM has no such class.
-    """
+    """One model call, tool call or wait for approval. `start` and `end` are seconds since the turn began."""
 
     kind: Literal["model", "tool", "approval"]
     name: str
@@ -194,6 +221,192 @@ class Span:
     usage: Usage = Usage()
     cost: float | None = None
     is_error: bool = False
+
+
+# --- an approval ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A request to run a tool. The turn waits until `allow()` or `deny()` is called. Only the first decision counts.
+
+    `input` is a copy of the validated arguments as JSON data; it cannot be changed.
+    """
+
+    tool: str
+    input: Mapping[str, object]
+    _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
+    """One future for each `wait()`, of the event loop on which `wait()` runs. An Approval itself needs no event loop."""
+    # ours
+    call_id: str = ""
+    description: str = ""
+    source: str = field(default="", compare=False, repr=False)
+    """The function's source code; "" if the source code is not known."""
+    schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
+    """The JSON schema of the arguments, for an edit form."""
+    question: str = ""
+    """The question of an MCP server, answered with the form in `input`; "" if the request is about a tool call."""
+    origin: str = ""
+    """Where the tool of an MCP server runs, and what the server claims about the tool; "" for a tool of this notebook."""
+    why: str = ""
+    """The reason why somebody is asked, such as "permissions are 'ask'"."""
+    check: Callable[[Mapping[str, object]], object] = field(
+        default=lambda arguments: None, compare=False, repr=False
+    )
+    """Validates edited arguments. Returns the call that will run; its `.json` has the arguments. Raises ValueError."""
+    scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
+    """The scopes that a person may choose: not "session" if the conversation cannot be continued, and only "call" if a change of
+    the function could not be detected."""
+    editable: bool = field(default=True, compare=False, repr=False)
+    """False for a request that comes from LiteLLM's own stream."""
+    number: int = field(default=0, compare=False)
+    """The number of the tool call in its turn, from 1; 0 if it is not known. A server's question has the number of its call."""
+    _state: dict[str, Any] = field(
+        default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        given = self.input if isinstance(self.input, dict) else dict(self.input)
+        object.__setattr__(self, "input", freeze(given))
+
+    def allow(
+        self,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        by: DecidedBy = "stream",
+        scope: Scope = "call",
+    ) -> None:
+        """Let the call run as shown, or with edited `arguments`. A scope that is not in `scopes` counts as "call".
+
+        May be called from any thread. Raises ValueError, and decides nothing, if `arguments` do not validate or may not be
+        edited, or if `scope` or `by` is not a known word.
+        """
+        call, edited = None, None
+        _check_choice("scope", scope, get_args(Scope))
+        _check_choice("by", by, get_args(DecidedBy))
+        if arguments is not None and not self.editable:
+            raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
+        if arguments is not None and not is_same_json(given := thaw(dict(arguments)), self.input):
+            try:
+                call = self.check(given)
+            except ValueError as error:
+                # The message was made for the model, and repeats the arguments. A person reads it here, so keys are hidden.
+                raise ValueError(hide(str(error))) from None
+            made = getattr(call, "json", None)
+            if made is self.input:  # the edited arguments mean the same as the original arguments
+                call = None
+            else:
+                edited = freeze(made if isinstance(made, dict) else given)
+        self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
+
+    def deny(self, reason: object = "", *, by: DecidedBy = "stream") -> None:
+        """Refuse the call. The model gets `reason` as text. May be called from any thread."""
+        _check_choice("by", by, get_args(DecidedBy))
+        text = (
+            "" if reason is None else reason
+        )  # the caller may pass an exception, a number or any other object
+        text = str.__str__(text) if isinstance(text, str) else shorten_repr(text, _LONGEST_REPR)
+        self._decide(Decision(False, text, by=by))
+
+    @property
+    def answered(self) -> bool:
+        return "decision" in self._state
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision; None if nobody has decided yet."""
+        decided: Decision | None = self._state.get("decision")
+        return decided
+
+    @property
+    def edited_call(self) -> object:
+        """What `check` returned for the edited arguments; None if nobody edited the arguments."""
+        return self._state.get("call")
+
+    async def wait(self) -> tuple[bool, str]:
+        """Wait for the decision. Returns (allowed, reason)."""
+        future: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
+        with self._state["lock"]:
+            self._waiting.append(future)
+            decision = self.decision
+        if decision is not None:
+            return decision.allowed, decision.reason
+        return await future
+
+    def _decide(self, decision: Decision, call: object = None) -> None:
+        with self._state["lock"]:
+            if "decision" in self._state:
+                return  # only the first decision counts; later clicks have no effect
+            self._state.update(decision=decision, call=call)
+            waiting = list(self._waiting)
+
+        def wake(future: asyncio.Future[tuple[bool, str]]) -> None:
+            if not future.done():
+                future.set_result((decision.allowed, decision.reason))
+
+        # A click may come on another thread (a kernel subshell of ipykernel 7), so each waiting loop must be woken.
+        for future in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+                future.get_loop().call_soon_threadsafe(wake, future)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not is_exactly(value, *choices):
+        allowed = " or ".join(", ".join(map(repr, choices)).rsplit(", ", 1))
+        raise ValueError(f"{name} must be {allowed}, got {hide(shorten_repr(value))}")
+
+
+# --- JSON data that nobody can change: the call runs with the arguments that the person saw, and they are recorded. ---
+#
+# Code that only reads can use the data like other dicts and lists (`json.dumps`, `==`, `isinstance`). An attempt to change it
+# raises TypeError. `copy.deepcopy`, pickle and `thaw` return data that can be changed.
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError(
+        "a person was shown these arguments and the call runs with them, so they cannot be changed; to run it with others, write "
+        "approval.allow({**approval.input, NAME: VALUE})"
+    )
+
+
+class _FixedDict(dict[str, Any]):
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
+
+
+class _FixedList(list[Any]):
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = _refuse
+    pop = remove = clear = sort = reverse = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return list, (list(self),)
+
+
+def freeze(value: Any) -> Any:
+    """Return a copy of JSON data in which no dict and no list can be changed. Such a copy itself is returned unchanged."""
+    if isinstance(value, (_FixedDict, _FixedList)):
+        return value
+    if isinstance(value, dict):
+        return _FixedDict({key: freeze(item) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        return _FixedList([freeze(item) for item in value])
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Return a copy of JSON data. The copy can be changed, even if `value` is frozen."""
+    if isinstance(value, dict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item) for item in value]
+    return value
+
+
+def is_same_json(one: object, other: object) -> bool:
+    """Return True if two values are the same JSON. In Python 1, 1.0 and True are equal; as JSON they are not."""
+    return json.dumps(one, sort_keys=True, default=repr) == json.dumps(other, sort_keys=True, default=repr)
 
 
 # --- a model call: its request and its reply ---------------------------------------------------------------------
@@ -222,34 +435,26 @@ class Request:
 
     def keywords(self) -> dict[str, object]:
         """Return the keyword arguments for `acompletion`. If there are no tools, all arguments about tools are left out."""
-        tools = {"tools": self.tools} if self.tools else {}
-        options = self.options
-        if not tools:
-            options = {k: v for k, v in options.items() if k not in ("tool_choice", "parallel_tool_calls")}
-        return {
-            **options,
+        made = {
+            **self.options,
             **self.secrets,
-            **tools,
+            "tools": self.tools,
             "model": self.model,
             "messages": self.messages,
         }
+        for name in () if self.tools else ("tools", "tool_choice", "parallel_tool_calls"):
+            made.pop(name, None)
+        return made
 
     def shown(self) -> dict[str, Any]:
         """Return the request as plain data without `secrets`. Step mode, dry runs and recordings show this data."""
-        options = {key: _shown_option(value) for key, value in self.options.items()}
-        return {
-            "model": self.model,
-            "messages": make_plain(self.messages),
-            "tools": make_plain(self.tools),
-            **options,
-        }
-
-
-def _shown_option(value: object) -> object:
-    """Return a completion option as plain data. A class (`response_format=Review`) becomes its JSON schema."""
-    if isinstance(value, type) and hasattr(value, "model_json_schema"):
-        return value.model_json_schema()
-    return make_plain(value)
+        shown = {"model": self.model, "messages": make_plain(self.messages), "tools": make_plain(self.tools)}
+        for name, value in self.options.items():
+            is_class = isinstance(value, type) and hasattr(
+                value, "model_json_schema"
+            )  # response_format=Review
+            shown[name] = value.model_json_schema() if is_class else make_plain(value)
+        return shown
 
 
 @hide_in_repr
@@ -261,9 +466,9 @@ class Reply:
     finish_reason: str | None
     usage: Usage
     cost: float | None
-    """The cost of all tries of the model call, in US dollars; None if the cost of one try is not known."""
+    """US dollars for all tries of the model call; None if the cost of one try is not known."""
     known_cost: float = 0.0
-    """The cost of this answer in US dollars, without earlier tries that broke off; 0.0 if this cost is not known."""
+    """US dollars for this answer, without earlier tries that broke off; 0.0 if this cost is not known."""
     refusal: str = ""
     attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
@@ -312,7 +517,7 @@ _NO_NUMBER = 10**300
 
 
 def read_count(value: object) -> int:
-    """Return a number of tokens that a server sent. Return 0 if `value` is not a number, is negative or is too large."""
+    """Return a number of tokens that a server sent; 0 if `value` is not a number, is negative or is too large."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = float(value)
     is_number = isinstance(value, (int, float)) and 0 <= value < _NO_NUMBER
@@ -325,16 +530,10 @@ def read_list(value: object) -> list[Any]:
 
 
 def read_content(content: object) -> str:
-    """Return the text of a `content` field. A few providers send the text as a list of parts, or as a number.
-
-    Returns "" for data of any other type.
-    """
+    """Return the text of a `content` field. A few providers send a list of parts, or a number. Other data: ""."""
     if isinstance(content, str):
         return content
-    if content is None:
-        return ""
-    if isinstance(content, (int, float)) and not isinstance(content, bool):
-        return f"{content}" if abs(content) < _NO_NUMBER else ""
     if isinstance(content, list):
         return "".join(str(read_fields(part).get("text") or "") for part in content)
-    return ""
+    is_number = isinstance(content, (int, float)) and not isinstance(content, bool)
+    return f"{content}" if is_number and abs(content) < _NO_NUMBER else ""  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from ..text import settle_lines
-from .approval import Approval
+from .events import Approval
 from .result import Presenter
 
 if TYPE_CHECKING:

@@ -1,8 +1,6 @@
 """The Result of a turn, the ways to show a Result to people, and checks of a Result for exercises.
 
-The names, fields and meanings are those of `litellm.harness` 1.110. The fields after the comment "ours" are our additions,
-and each of them has a default. So code that was written for LiteLLM's events can read our events, and our `show()` can
-read LiteLLM's events.
+The names, fields and meanings are those of `litellm.harness` 1.110 (see `events`).
 """
 
 from __future__ import annotations
@@ -14,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..execution import shorten_repr
 from ..text import hide, hide_in_repr, make_wire_name, shorten
-from .approval import Approval, Decision
 from .events import (
+    Approval,
     Attachment,
+    Decision,
     FileChange,
     Reasoning,
     Retry,
@@ -49,14 +48,13 @@ class Presenter:
 
     def diagram(self, result: Result) -> object:
         """Return a picture of the run's time line. Only a notebook's presenter can do this; this class raises RuntimeError."""
-        raise RuntimeError(
-            "diagram() needs a notebook: make the run there, by agent() or %%toolloop of toolloop_jupyter"
-        )
+        where = "make the run there, by agent() or %%toolloop of toolloop_jupyter"
+        raise RuntimeError(f"diagram() needs a notebook: {where}")
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a turn. `text` is the final or partial answer. If there is no answer, `text` is the error."""
+    """The result of a turn. `text` is the final or partial answer; without an answer, it is the error."""
 
     text: str
     output: Any
@@ -87,7 +85,7 @@ class Result:
 
     @property
     def tool_results(self) -> list[ToolResult]:
-        """The tool results, one for each of `calls`, in the same order. `.value` is the object that the function returned."""
+        """The tool results, one for each of `calls`. `.value` is the object that the function returned."""
         return [event for event in self.events if isinstance(event, ToolResult)]
 
     @property
@@ -105,35 +103,30 @@ class Result:
     ) -> None:
         """Check that the model called `tool`. `tool` is the name of a tool, or its function.
 
-        The expected arguments are given by name, or as the dict `arguments`. A call matches if it has all expected
-        arguments; the call may have other arguments, too. If `times` is given, exactly this number of calls must match. A
-        call that failed counts, too (see `tool_results[i].is_error`).
+        The expected arguments are given by name, or as the dict `arguments`. A call may have other arguments, too. If `times`
+        is given, exactly this number of calls must match. A call that failed counts, too (see `tool_results[i].is_error`).
         Raises AssertionError, whose message lists the actual calls, and TypeError if `arguments` is not a dict.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test, and no line of this file
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise TypeError(
-                hide(
-                    f"write assert_called(tool, name=value, times=count), not {shorten_repr(arguments, 500)}"
-                )
-            )
+            raise TypeError(f"write assert_called(tool, name=value, times=count), not {_show(arguments)}")
         wanted, name = {**(arguments or {}), **more}, find_name(tool)
         named = [call for call in self.calls if call.name == name]
         fitting = [call for call in named if _fits(call, wanted)]
-        if times is not None and len(fitting) != times and (fitting or not times):
-            raise _make_failure(
-                f"{name} was called {_count_times(len(fitting))}{_write_arguments(wanted)}, expected {_count_times(times)}: {_list_calls(fitting)}"
-            )
-        if fitting or times == 0:
+        if len(fitting) == times or (fitting and times is None):
             return
-        often = f" (expected {_count_times(times)})" if times is not None else ""
-        if named:
-            raise _make_failure(
-                f"{name} was called, but never{_write_arguments(wanted)}{often}. It was called as: {_list_calls(named)}"
+        often = "" if times is None else f" (expected {_count_times(times)})"
+        if fitting:
+            often = (
+                f"{_count_times(len(fitting))}{_write_arguments(wanted)}, expected {_count_times(times or 0)}"
             )
+            raise _CheckFailed(f"{name} was called {often}: {_list_calls(fitting)}")
+        if named:
+            called = f"It was called as: {_list_calls(named)}"
+            raise _CheckFailed(f"{name} was called, but never{_write_arguments(wanted)}{often}. {called}")
         called = ", ".join(call.name for call in self.calls)
         did = f"It called: {called}." if called else "It called no tool at all."
-        raise _make_failure(f"the model never called {name}{often}. {did}")
+        raise _CheckFailed(f"the model never called {name}{often}. {did}")
 
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
@@ -146,9 +139,8 @@ class Result:
         unwanted, name = {**(arguments or {}), **more}, find_name(tool)
         found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
         if found:
-            raise _make_failure(
-                f"{name} should not have been called{_write_arguments(unwanted)}, but it was: {_list_calls(found)}"
-            )
+            how = f"{_write_arguments(unwanted)}, but it was: {_list_calls(found)}"
+            raise _CheckFailed(f"{name} should not have been called{how}")
 
     def assert_order(self, *tools: Tool) -> None:
         """Check that these tools were called in this order. There may be other calls between these calls."""
@@ -160,12 +152,11 @@ class Result:
                 left.pop(0)
         if left:
             order = ", ".join(call.name for call in self.calls) or "nothing"
-            raise _make_failure(
-                f"expected {' → '.join(names)}; {left[0]} is missing at its place. The order was: {order}"
-            )
+            missing = f"expected {' → '.join(names)}; {left[0]} is missing at its place"
+            raise _CheckFailed(f"{missing}. The order was: {order}")
 
     def diagram(self) -> object:
-        """Return a picture of the run for a notebook. The picture shows when each call began and how long it took."""
+        """Return a picture of the run, for a notebook: when each call began, and how long it took."""
         return self.presenter.diagram(self)
 
     def _repr_model_(self) -> str:
@@ -225,12 +216,11 @@ ANY: Any = object()
 class _CheckFailed(AssertionError):
     """A check has failed: the exercise is not done yet. A notebook shows one line; a traceback would not help a student."""
 
+    def __str__(self) -> str:
+        return hide(super().__str__())
+
     def _render_traceback_(self) -> list[str]:
         return [f"AssertionError: {self}"]
-
-
-def _make_failure(message: str) -> AssertionError:
-    return _CheckFailed(hide(message))
 
 
 def find_name(tool: Tool) -> str:
@@ -241,31 +231,28 @@ def find_name(tool: Tool) -> str:
     name = getattr(mark, "name", None) or getattr(tool, "__name__", None)
     if not isinstance(name, str):
         raise TypeError(
-            hide(
-                f"name the tool, or give its function: assert_called('search_code'), not {shorten_repr(tool, 500)}"
-            )
+            f"name the tool, or give its function: assert_called('search_code'), not {_show(tool)}"
         )
     return name
+
+
+def _show(given: object) -> str:
+    return hide(shorten_repr(given, 500))
 
 
 def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
     # The model sees the argument `größe` as `grosse`, and may send either of the two names.
     given = {make_wire_name(key): value for key, value in call.input.items()}
-    return all(
-        key in given and (value is ANY or given[key] == value)
-        for key, value in ((make_wire_name(key), value) for key, value in wanted.items())
-    )
+    expected = {make_wire_name(key): value for key, value in wanted.items()}
+    return all(key in given and (value is ANY or given[key] == value) for key, value in expected.items())
 
 
-def _write_arguments(wanted: Mapping[str, object]) -> str:
-    return " with " + ", ".join(f"{key}={_shorten(value)}" for key, value in wanted.items()) if wanted else ""
+def _write_arguments(wanted: Mapping[str, object], before: str = " with ") -> str:
+    return before + ", ".join(f"{key}={_shorten(value)}" for key, value in wanted.items()) if wanted else ""
 
 
 def _list_calls(calls: Sequence[ToolCall]) -> str:
-    return "; ".join(
-        f"{call.name}({', '.join(f'{key}={_shorten(value)}' for key, value in call.input.items())})"
-        for call in calls[:5]
-    )
+    return "; ".join(f"{call.name}({_write_arguments(call.input, '')})" for call in calls[:5])
 
 
 def _shorten(value: object) -> str:
