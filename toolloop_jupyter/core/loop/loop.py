@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ..conversation import History
 from ..events import (
     Approval,
     Decision,
@@ -52,8 +51,8 @@ async def run_turn(turn: Turn) -> TurnEnd:
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
-    choice = turn.completion_options[0].get("tool_choice")
-    forced = None if choice in (None, "auto", "none") else ForcedCalls(turn.history, choice)
+    is_forced = turn.completion_options[0].get("tool_choice") not in (None, "auto", "none")
+    repeated: Counter[tuple[str, str, str]] = Counter()
     while True:
         if end := find_limit(turn):
             return await _end_at_limit(turn, end)
@@ -67,7 +66,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
             if sent is calls[-1] and reply.finish_reason in ("length", "content_filter"):
                 refusal = refusal or CUT_OFF.format(reason=f"finish_reason {reply.finish_reason!r}")
             await call_tool(turn, sent, tools.get(sent.wire_name), refusal)
-        if forced is not None and (end := forced.find_end(calls)):
+        if is_forced and (end := _find_repetition(turn, repeated, calls)):
             return await _end_at_limit(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept_answer(turn, reply, calls)):
             return end
@@ -358,7 +357,8 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
         answer.problem = problem
     told = f"answer {answer.attempts} does not fit {output.name}: {problem}; asked again"
     turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
-    turn.history.add_user(output.correction(problem))
+    corrected = "Answer again, with the corrected JSON only."
+    turn.history.add_user(f"Your answer did not validate: {problem}\n{corrected}")
     return None
 
 
@@ -410,31 +410,25 @@ async def _end_at_limit(turn: Turn, end: TurnEnd) -> TurnEnd:
     return end
 
 
-class ForcedCalls:
-    """Ends a turn in which the model only repeats a tool call. This happens if `tool_choice` forces a call in each answer."""
+SAME_RESULTS = 3
+"""If `tool_choice` forces a call in each answer, the turn ends when the same call has had the same result this many times."""
 
-    MOST = 3
-    """The turn ends when the same call has had the same result this many times."""
 
-    def __init__(self, history: History, choice: object) -> None:
-        """Begin with no calls. `choice` is the value of `tool_choice`."""
-        self._history, self._choice = history, choice
-        self._counts: Counter[tuple[str, str, str]] = Counter()
-        """(name of a tool, arguments, result) -> how many replies had such a call."""
+def _find_repetition(
+    turn: Turn, counts: Counter[tuple[str, str, str]], calls: Sequence[SentCall]
+) -> TurnEnd | None:
+    """Count `calls`, and return the end of a turn in which the model only repeats a call. Nothing else would end this turn.
 
-    def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
-        """Count `calls`. If a call has now had the same result MOST times, return the end of the turn; else None."""
-        self._counts.update(
-            {
-                (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
-                for sent in calls
-            }
-        )
-        if max(self._counts.values(), default=0) < self.MOST:
-            return None
-        shown = self._choice if isinstance(self._choice, str) else "a named tool"
-        return TurnEnd(
-            "runtime_error",
-            f"tool_choice ({shown}) makes the model call a tool in every answer, so the turn cannot end. The same call has brought "
-            f"the same result {self.MOST} times. Leave tool_choice out (completion_kwargs={{'tool_choice': 'auto'}}).",
-        )
+    `counts`: (name of a tool, arguments, result) -> how many replies had such a call.
+    """
+    answer_of = turn.history.answer_of
+    counts.update({(one.wire_name, str(one.arguments.stored()), answer_of(one.id)) for one in calls})
+    if max(counts.values(), default=0) < SAME_RESULTS:
+        return None
+    choice = turn.completion_options[0].get("tool_choice")
+    return TurnEnd(
+        "runtime_error",
+        f"tool_choice ({choice if isinstance(choice, str) else 'a named tool'}) makes the model call a tool in every answer, so the "
+        f"turn cannot end. The same call has brought the same result {SAME_RESULTS} times. Leave tool_choice out "
+        "(completion_kwargs={'tool_choice': 'auto'}).",
+    )

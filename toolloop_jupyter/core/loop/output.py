@@ -11,13 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import (
-    BaseModel,
-    PydanticUserError,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from ..execution import MISSING, Raised, attempt_call, describe_error, get_message, shorten_repr
 from ..tools import (
@@ -52,17 +46,13 @@ class Output:
         self.kind = kind
         made = attempt_call(_describe, kind)  # the hooks of a person's own class may raise anything
         if isinstance(made, Raised):
-            said = (
-                get_message
-                if isinstance(made.error, (PydanticUserError, TypeError, NameError))
-                else describe_error
-            )
-            why = (said(made.error).splitlines() or [type(made.error).__name__])[0]
-            raise ValueError(
-                f"output={shorten_repr(kind, 500)} cannot be described: {why}{'' if why.endswith('.') else '.'} Use a pydantic model."
-            ) from None
+            is_clear = isinstance(made.error, (PydanticUserError, TypeError, NameError))
+            text = get_message(made.error) if is_clear else describe_error(made.error)
+            why = (text.splitlines() or [type(made.error).__name__])[0].removesuffix(".")
+            shown = shorten_repr(kind, 500)
+            raise ValueError(f"output={shown} cannot be described: {why}. Use a pydantic model.") from None
         self._adapter, self.schema = made
-        self._fields = frozenset(put_object_on_top(self.schema).get("properties", ()))
+        self._fields = frozenset(_put_object_on_top(self.schema).get("properties", ()))
         if isinstance(kind, type) and issubclass(kind, BaseModel) and self._fields:
             self._fields |= frozenset(kind.model_fields)
         self.name: str = getattr(kind, "__name__", None) or "Answer"
@@ -73,25 +63,25 @@ class Output:
         """Return the value of `response_format`.
 
         If strict mode accepts the schema of a pydantic class unchanged, the class itself is sent, as in LiteLLM's own loop.
-        Otherwise, the schema is adapted to strict mode (for example, `default` is removed) and sent. If strict mode cannot
+        LiteLLM then turns strict mode on. Otherwise, the schema is adapted to strict mode and sent. If strict mode cannot
         express the type (free-form dicts), `strict` is False. All providers want an object, so a type that is no object (a
         list, a number) becomes the field `value` of an object.
         """
-        if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
-            return self.kind
-        schema = put_object_on_top(self.schema)
+        if isinstance(self.kind, type) and issubclass(self.kind, BaseModel):
+            is_kept = not any("default" in node or "oneOf" in node for node in walk_schema(self.schema))
+            if is_kept and "$ref" not in self.schema and _can_be_strict(self.schema):
+                return self.kind
+        schema = _put_object_on_top(self.schema)
         if schema.get("type") != "object":
             schema = create_model("Answer", value=(self.kind, ...)).model_json_schema()
-        cleaned = close_schema(schema)
-        return {
-            "type": "json_schema",
-            "json_schema": {"name": self.name, "schema": cleaned, "strict": can_be_strict(cleaned)},
-        }
+        closed = map_schema(schema, _close)
+        sent = {"name": self.name, "schema": closed, "strict": _can_be_strict(closed)}
+        return {"type": "json_schema", "json_schema": sent}
 
     def read(self, text: str) -> object:
         """Return the validated value in a model's answer.
 
-        The answer may be only JSON, contain JSON in a code fence or inside prose, or have the form of a tool call. Raises
+        The answer may be JSON, contain JSON in a code fence or inside prose, or have the form of a tool call. Raises
         OutputProblem with the validation errors of the JSON value that is most likely the answer.
         """
         problems: list[str] = []
@@ -111,7 +101,7 @@ class Output:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
     def _validate(self, candidate: object) -> object:
-        """Return the validated value. Raises ValidationError, or OutputProblem if a person's validator raises another error."""
+        """Return the valid value. Raises ValidationError, or OutputProblem if a person's validator raises another error."""
         # A strict pydantic model accepts a text as a date, and an array as a tuple, only if it validates JSON.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
         if not isinstance(value, Raised):
@@ -121,18 +111,11 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """Return the fault if `candidate` is an object that has none of the type's fields, else "".
-
-        Pydantic would accept this object if all fields have defaults.
-        """
-        if (
-            not self._fields
-            or not isinstance(candidate, dict)
-            or not candidate
-            or self._fields & set(candidate)
-        ):
+        """Return the fault of an object that has none of the type's fields. Pydantic would accept it if all have defaults."""
+        if not isinstance(candidate, dict) or not candidate or not self._fields.isdisjoint(candidate):
             return ""
-        return f"the answer has none of the fields {', '.join(sorted(self._fields))} (it has {', '.join(map(str, candidate))})"
+        fields, given = ", ".join(sorted(self._fields)), ", ".join(map(str, candidate))
+        return f"the answer has none of the fields {fields} (it has {given})" if fields else ""
 
     def request_in_words(self) -> str:
         """Return the user message that asks for the answer as JSON."""
@@ -141,10 +124,6 @@ class Output:
             "Now give your final answer as JSON only, without any other text and without calling a tool. "
             f"It must validate against this JSON schema:\n{schema}"
         )
-
-    def correction(self, problem: str) -> str:
-        """Return the user message after an answer that did not validate. `problem` says why."""
-        return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
 
 
 def _describe(kind: Any) -> tuple[TypeAdapter[object], JsonSchema]:
@@ -163,8 +142,8 @@ def _find_candidates(text: str) -> Iterator[object]:
 
 
 def _look_inside(value: object) -> Iterator[object]:
-    """Yield `value`, and then the value inside `value`. There is a value inside if `value` looks like a tool call, or has
-    the form {"value": …} (see `response_format`) or {"Review": {…}}. If `value` is a text with JSON, yield this JSON first.
+    """Yield `value`, and then the value inside it, if it looks like a tool call, {"value": …} or {"Review": {…}}. If `value` is a
+    text with JSON, yield this JSON first.
     """
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
@@ -214,9 +193,8 @@ def _find_embedded(text: str) -> list[object]:
 def _explain(error: ValidationError) -> str:
     lines = []
     for item in error.errors(include_url=False)[:MOST_ERRORS]:
-        where = ".".join(str(part) for part in item["loc"]) or "the answer"
-        given = repr(item["input"])
-        lines.append(f"{where}: {item['msg']} (got {given[:80]})")
+        where = ".".join(map(str, item["loc"])) or "the answer"
+        lines.append(f"{where}: {item['msg']} (got {repr(item['input'])[:80]})")
     return "; ".join(lines)
 
 
@@ -227,7 +205,7 @@ def _explain(error: ValidationError) -> str:
 # described by these rules (a free-form dict, a tuple, a set), its schema is sent with `strict` off.
 
 _NOT_STRICT = frozenset(
-    {
+    [
         "prefixItems",
         "uniqueItems",
         "patternProperties",
@@ -237,37 +215,28 @@ _NOT_STRICT = frozenset(
         "if",
         "dependentRequired",
         "contains",
-    }
+    ]
 )
 
 
-def put_object_on_top(schema: JsonSchema) -> JsonSchema:
-    """Return the schema with an object at the top. A reference at the top (of a recursive model) is replaced by its target."""
+def _put_object_on_top(schema: JsonSchema) -> JsonSchema:
+    """Replace a reference at the top (of a recursive model) by its target."""
     definitions = schema.get("$defs")
     top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
     return schema if "$ref" in top else {**top, "$defs": definitions}
 
 
-def can_be_strict(schema: JsonSchema) -> bool:
+def _can_be_strict(schema: JsonSchema) -> bool:
     """Return True if the schema has no keyword and no free-form dict that strict mode refuses."""
-    return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
-
-
-def is_plain(schema: JsonSchema) -> bool:
-    """Return True if the pydantic class itself may be sent instead of this schema. LiteLLM then always turns strict mode on."""
-    return (
-        "$ref" not in schema
-        and can_be_strict(schema)
-        and not any("default" in node or "oneOf" in node for node in walk_schema(schema))
-    )
-
-
-def close_schema(schema: JsonSchema) -> JsonSchema:
-    """Return the schema, adapted to strict mode: no object allows additional properties, and every property is required."""
-    return map_schema(schema, _close)
+    for node in walk_schema(schema):
+        is_free = node.get("type") == "object" and "properties" not in node
+        if is_free or node.get("additionalProperties") not in (None, False) or _NOT_STRICT & set(node):
+            return False
+    return True
 
 
 def _close(node: JsonSchema) -> JsonSchema:
+    """Adapt a part of a schema: no object allows additional properties, and every property is required."""
     kept = {key: value for key, value in node.items() if key not in ("default", "discriminator")}
     if "oneOf" in kept:
         kept["anyOf"] = kept.pop("oneOf")
@@ -278,9 +247,3 @@ def _close(node: JsonSchema) -> JsonSchema:
         if kept["additionalProperties"] is False:
             kept["required"] = list(kept["properties"])
     return kept
-
-
-def _is_free_form(node: JsonSchema) -> bool:
-    return node.get("additionalProperties") not in (None, False) or (
-        node.get("type") == "object" and "properties" not in node
-    )
