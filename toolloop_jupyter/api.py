@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
@@ -53,54 +54,40 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class _OfAllRows(TypedDict, total=False):
-    """Keywords of `amap` and `map` that are about the table, not about one row. `RowsOptions` has the same fields."""
+    """Keywords of `amap` and `map` that are about the table, not about one row: the fields of `RowsOptions`."""
 
     concurrency: int
-    """How many rows run at the same time. If `executor` is given, this is the number for each worker."""
     store: str | Path | None
-    """A file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again."""
     max_cost: float | None
-    """The most US dollars that all rows together may cost."""
     on_error: OnError
-    """"stop": after a row has failed, no other row begins. "continue": the other rows run."""
     executor: object
-    """A `concurrent.futures.Executor` whose workers run the rows."""
     variables: Mapping[str, object] | None
-    """Name -> value. If a name in the prompt is not a column, its value is taken from here."""
 
 
 class RowsKeywords(_OfAllRows, Keywords, total=False):
     """The keywords of `amap` and `map`."""
 
 
-def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, object] = DEFAULTS) -> F:
-    """Add the keys of the TypedDict `kinds`, with `defaults`, to the function's signature. `help` and Tab show this signature."""
-    shared = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=defaults.get(name),
-            annotation=getattr(kind, "__forward_arg__", kind),  # as written in the source code
-        )
-        for name, kind in kinds.__annotations__.items()
-    ]
-    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    function.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+def _with_keywords(function: F, kinds: type = Keywords) -> F:
+    """Add the keys of the TypedDict `kinds` to the function's signature. `help` and Tab show this signature."""
+    defaults = {**DEFAULTS, "concurrency": RowsOptions.concurrency, "on_error": RowsOptions.on_error}
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    for name, kind in kinds.__annotations__.items():
+        written = getattr(kind, "__forward_arg__", kind)  # as in the source code
+        given = {"default": defaults.get(name), "annotation": written}
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **given))
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
 
 
-def _with_keywords_of_rows(function: F) -> F:
-    given = RowsOptions()
-    own = {"concurrency": given.concurrency, "on_error": given.on_error}
-    return _with_keywords(function, RowsKeywords, {**DEFAULTS, **own})
+_with_keywords_of_rows = partial(_with_keywords, kinds=RowsKeywords)
 
 
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
-"""The advice to a person whose sync code cannot wait for a coroutine."""
 
 
 class _Process(Host):
-    """Connects each run with this Python process: with its event loop, its output, and the notebook that shows a Result."""
+    """Connects each run with this process: its event loop, its output, and the notebook that shows a Result."""
 
     presenter = live.NotebookPresenter()
 
@@ -128,7 +115,7 @@ class _Process(Host):
 
 
 class _Notebook(_Process):
-    """Connects each run with IPython (a kernel or a terminal): with its cells and its user."""
+    """Connects each run with IPython (a kernel or a terminal), too: its cells and its user."""
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         live.warn_of_ignored_ctrl_c()
@@ -168,14 +155,13 @@ def _config(harness: object, keywords: Keywords) -> Config:
             raise
         made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
         raise made(str(error)) from None
-    host: Host = PROCESS if kernel.get_shell() is None else NOTEBOOK
-    if host is NOTEBOOK:
-        kernel.watch_cells()
-    return dataclasses.replace(config, host=host)
+    if kernel.get_shell() is None:
+        return dataclasses.replace(config, host=PROCESS)
+    kernel.watch_cells()
+    return dataclasses.replace(config, host=NOTEBOOK)
 
 
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
-    """Make a session with one turn, and return the turn's stream."""
     session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
     return AsyncEventStream(session, prompt, streamed=streamed)
 
@@ -205,10 +191,10 @@ def agent(
     Raises the errors of `aagent`.
     """
     turn = _begin_turn(harness, prompt, keywords, streamed=stream)
-    if stream:
-        instead = "write `async for event in aagent(…, stream=True)`"
-        return EventStream(turn, kernel.StreamRunner(instead=instead))
-    return kernel.run_sync(turn.collect, instead="write `await aagent(…)`")
+    if not stream:
+        return kernel.run_sync(turn.collect, instead="write `await aagent(…)`")
+    runner = kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
+    return EventStream(turn, runner)
 
 
 @_with_keywords
@@ -252,8 +238,7 @@ def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Corouti
     Returns a `Rows`. If a row fails, no error is raised; the row is in `rows.failed`. Before anything is sent, raises the
     errors of `aagent`, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
-    run = _make_rows_run(prompt, rows, keywords)
-    return Pending(run.collect(), "amap(…)")
+    return Pending(_make_rows_run(prompt, rows, keywords).collect(), "amap(…)")
 
 
 @_with_keywords_of_rows
@@ -261,8 +246,7 @@ def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
     prompt: str, rows: object, **keywords: Unpack[RowsKeywords]
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
-    run = _make_rows_run(prompt, rows, keywords)
-    return kernel.run_sync(run.collect, instead="write `await amap(…)`")
+    return kernel.run_sync(_make_rows_run(prompt, rows, keywords).collect, instead="write `await amap(…)`")
 
 
 def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun:
@@ -273,8 +257,7 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
     given = cast("dict[str, Any]", keywords)
     own = {name: given.pop(name) for name in _OfAllRows.__annotations__ if name in given}
     options = RowsOptions(**{**own, "variables": dict(own.get("variables") or {})})
-    model = given.get("model")
-    if callable(model) and not isinstance(model, Answers):
+    if callable(model := given.get("model")) and not isinstance(model, Answers):
         given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)
     ask = None if config.host.ask is None else live.ask_about_row

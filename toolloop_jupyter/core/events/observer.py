@@ -1,5 +1,5 @@
-"""The objects that the loop calls. An `Observer` sees each step of the loop. A `Gate` limits runs that happen at the same time.
-A `Host` connects the loop to the place where it runs, for example to a notebook.
+"""The objects that the loop calls. An `Observer` sees each step of the loop. A `Gate` limits runs that happen at the same time. A
+`Host` connects the loop to the place where it runs, for example to a notebook.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ class Progress:
 class Observer:
     """The loop calls the methods of each observer before and after its steps. In this class, the methods do nothing.
 
-    The run waits until an async method has ended; step mode uses this to pause the run. An async method may raise
-    `asyncio.CancelledError` to end the run.
+    The run waits for an async method, so step mode can pause the run. An async method may raise CancelledError to end the run.
+    `call` is the event of a tool call, and `arguments` are its validated arguments as JSON data.
     """
 
     wants_deltas = False
-    """True if the loop must call `delta`. Each call takes some time, and there is one call for each piece of an answer."""
+    """True if the loop must call `delta`, which takes some time for each piece of an answer."""
     wants_output = False
-    """True if the loop must call `output`. What tools print or display is then passed to `output` and not shown elsewhere."""
+    """True if what tools print or display must be passed to `output`, and not be shown elsewhere."""
 
     def before_import(self) -> bool:
-        """Called before the run waits for the import of LiteLLM, which takes seconds, and happens once in a process.
-
-        Return True if this observer tells the person about the wait. If no observer does, `Host.importing` is called.
+        """Called before the run waits some seconds for the import of LiteLLM. Return True if this observer tells the person about
+        the wait. If no observer does, `Host.importing` is called.
         """
         return False
 
@@ -72,31 +71,22 @@ class Observer:
         """Called after a model call and all its retries have failed. The person sees `error`."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """Called before a person is asked about a tool call, or before the call runs without a question.
-
-        `arguments` are the validated arguments as JSON data.
-        """
+        """Called before a person is asked about a tool call, or before the call runs without a question."""
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """Called after the tool call was approved and before the function runs.
-
-        `arguments` are the validated arguments as JSON data, with the edits of a person.
-        """
+        """Called after the tool call was approved and before the function runs. `arguments` have the edits of a person."""
 
     def after_call(self, call: ToolCall, result: ToolResult) -> None:
         """Called after each tool call. `result` says what the function returned, or why the function did not run."""
 
     def output(self, call: ToolCall, kind: str, payload: Any) -> None:
-        """Called when a tool has printed a text or displayed a MIME bundle.
-
-        May be called from the tool's thread, and after the call has ended.
-        """
+        """Called when a tool has printed a text or displayed a MIME bundle; perhaps from its thread, and after the call's end."""
 
     def item(self, call: ToolCall, item: object) -> None:
-        """Called when a tool that is a generator has yielded an item. May be called from the tool's thread."""
+        """Called when a tool that is a generator has yielded an item; perhaps from the tool's thread."""
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
-        """Called when a tool has reported its progress. May be called from the tool's thread."""
+        """Called when a tool has reported its progress; perhaps from the tool's thread."""
 
 
 class Observers(tuple[Observer, ...]):
@@ -118,16 +108,15 @@ class Observers(tuple[Observer, ...]):
 
 
 class Gate:
-    """Limits the pace and the cost of all requests of several runs that happen at the same time.
-
-    A gate also makes sure that only one run at a time calls a certain tool or asks the person. This class sets no limits.
+    """Limits the pace and the cost of the requests of several runs at the same time, and lets only one of the runs at a time call a
+    certain tool or ask the person. This class sets no limits.
     """
 
     retries: int | None = None
     """How many times a failed model call is tried again if `num_retries` is not given. None: LiteLLM decides this."""
 
     def find_limit(self) -> str:
-        """Return the reason why no more model calls are allowed; "" if more model calls are allowed."""
+        """Return why no more model calls are allowed; "" if more are allowed."""
         return ""
 
     async def enter(self) -> None:
@@ -138,10 +127,9 @@ class Gate:
     ) -> float | None:
         """Called after each request. Returns how many seconds all runs have to wait now, or None.
 
-        `status` is 200 if the request was answered. If the request failed, `status` is the HTTP status of the error; None
-        if the error has no status. `wait` is how many seconds the server asks to wait. `said` is the text of the error.
-        `is_last` is False if a `fallback` model is asked after a failure. If a number is returned, the loop calls `enter`
-        and sends the same request again. This does not count as a retry of the model call.
+        `status`: 200, or the HTTP status of the error; None if the error has no status. `wait`: how many seconds the server
+        asks to wait. `said`: the text of the error. `is_last`: False if a `fallback` model is asked after a failure. If a
+        number is returned, the same request is sent again; this does not count as a retry of the model call.
         """
         return None
 
@@ -151,14 +139,11 @@ class Gate:
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        """Return a context for one call of a tool. `function` is the tool's function. The loop runs the call inside this context.
-
-        If `parallel` is True, several runs may call the tool at the same time.
-        """
+        """Return the context of one call of a tool. If `parallel` is True, several runs may call the tool at the same time."""
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:
-        """Return a context for one question to the person. The loop asks the question inside this context."""
+        """Return the context of one question to the person."""
         return nullcontext()
 
 
@@ -193,22 +178,16 @@ class Host:
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
-        """Return a function that does the same as `run_sync`, but runs all its coroutines on one event loop.
-
-        A stream calls the returned function for each of its steps.
-        """
+        """Return a function like `run_sync` that runs all its coroutines (a stream's steps) on one event loop."""
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Return a context for one turn. Inside this context, a notebook receives clicks and interrupts.
-
-        `may_ask` is True if the turn may ask a person about tool calls.
-        """
+        """Return the context of one turn, in which a notebook receives clicks and interrupts. `may_ask`: the turn may ask a person."""
         return nullcontext()
 
     def importing(self) -> AbstractContextManager[object]:
-        """Return a context. The run waits inside it for the import of LiteLLM. A notebook tells the person about the wait."""
+        """Return the context in which a run waits for the import of LiteLLM. A notebook tells the person about the wait."""
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
@@ -219,17 +198,13 @@ class Host:
 
     @property
     def ask(self) -> AskPerson | None:
-        """The function that asks a person about an approval. None if nobody can be asked.
-
-        Read if there is no `on_approval` and nobody reads the turn's stream.
-        """
+        """The function that asks a person, if no `on_approval` and no reader of a stream decides; None if nobody can be asked."""
         return None
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Return a context. The prints and displays of the code inside this context are passed to `sink`.
+        """Return a context that passes the prints and displays of the code inside it to `sink`. In this class, it captures nothing.
 
-        `shown` is True if `sink` shows the output. If `shown` is False, the output is also shown at its usual place. In this
-        class, the context captures nothing.
+        `shown` is True if `sink` shows the output. If not, the output is also shown at its usual place.
         """
         return nullcontext()
 
@@ -238,5 +213,5 @@ class Host:
         return PrintKeeper()
 
     def name_code(self, traceback: str) -> str:
-        """Return the traceback with readable names for code that is not in a file. A notebook uses the names of its cells."""
+        """Return the traceback with readable names for code that is not in a file, for example of cells."""
         return traceback

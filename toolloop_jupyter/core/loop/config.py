@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
@@ -32,8 +32,8 @@ class ToolLoopOptions:
     """
 
     completion_kwargs: Mapping[str, object] = field(default_factory=dict)
-    """Options for every model call. Options that the loop sets itself are ignored here (model, messages, tools, routing,
-    tags, and `response_format` if `output=` is given). `{"stream": False}` turns streaming off."""
+    """Options for every model call. Options that the loop sets itself are ignored (model, messages, tools, routing, tags, and
+    `response_format` if `output=` is given). `{"stream": False}` turns streaming off."""
     # LiteLLM's `ToolLoopOptions` does not have the options below.
     output_retries: int = 2
     """How many times the model is asked again because its answer does not fit `output=`."""
@@ -61,11 +61,8 @@ class ToolLoopOptions:
             object.__setattr__(self, name, make_plain_number(value))
 
     def __repr__(self) -> str:
-        told = {item.name: getattr(self, item.name) for item in fields(self)}
-        told["completion_kwargs"] = {
-            key: hiding.HIDDEN if hiding.holds_key(key, value) else value
-            for key, value in self.completion_kwargs.items()
-        }
+        shown = {k: hiding.HIDDEN if hiding.holds_key(k, v) else v for k, v in self.completion_kwargs.items()}
+        told = {**vars(self), "completion_kwargs": shown}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
@@ -88,12 +85,9 @@ class Route:
 
     @property
     def family(self) -> str:
-        """The family of the model. Models of one family can read each other's reasoning.
-
-        If the model's name contains "claude" or "gemini", this word is the family. If not, the provider is the family.
-        """
+        """The family of the model: "claude", "gemini" or the provider. Models of one family can read each other's reasoning."""
         name = self.model.lower()
-        return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
+        return "claude" if "claude" in name else "gemini" if "gemini" in name else name.partition("/")[0]
 
     @property
     def next_title(self) -> str:
@@ -107,40 +101,38 @@ def find_route(
     """Return the route to `model`.
 
     The route of `litellm_proxy/<group>` leads to LiteLLM's gateway. If `litellm.use_litellm_proxy` is set, all routes lead
-    there, except the routes to models that are Python code.
-
-    Raises ValueError if the model, the gateway's address or the gateway's key is missing. The message says what to set.
+    there, except those to models that are Python code. Raises ValueError if the model, the gateway's address or its key is
+    missing. The message says what to set.
     """
     if api_key is not None and not isinstance(api_key, str):
         raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
     answers = model if isinstance(model, Answers) else None
-    name, api_key = model if answers is None else answers.model, (api_key or "").strip()
+    name, base, key = model if answers is None else answers.model, api_base, (api_key or "").strip()
     if isinstance(name, str) and name.strip() == PROXY:
         raise ValueError(
             "litellm_proxy/ needs the name of a model group behind it: model='litellm_proxy/coder'"
         )
     if not isinstance(name, str) or not name.strip():
-        raise ValueError(
-            "Harness.TOOL_LOOP needs model=, for example model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
-        )
-    if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
-        options, secrets = _split_address(api_base)
-        return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, answers)
-    base, key = read_gateway(api_base, api_key)
-    if not base:
-        raise ValueError(
-            "litellm_proxy/ models need the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE"
-        )
-    if not key:
-        raise ValueError(
-            "litellm_proxy/ models need a gateway virtual key: pass api_key= or set LITELLM_PROXY_API_KEY"
-        )
-    headers = {"x-litellm-tags": TAGS}
-    if metadata:
-        headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
-    options, secrets = _split_address(base)
-    secrets.update(api_key=key, extra_headers=headers)
-    return Route(PROXY + name.removeprefix(PROXY), options, secrets)
+        example = "model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
+        raise ValueError(f"Harness.TOOL_LOOP needs model=, for example {example}")
+    secrets: dict[str, object] = {}
+    if name.startswith(PROXY) or (proxy_in_use() and not is_ours(name)):
+        base, key = read_gateway(base, key)
+        name = PROXY + name.removeprefix(PROXY)
+        needs = "litellm_proxy/ models need"
+        if not base:
+            raise ValueError(f"{needs} the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE")
+        if not key:
+            raise ValueError(f"{needs} a gateway virtual key: pass api_key= or set LITELLM_PROXY_API_KEY")
+        secrets["extra_headers"] = headers = {"x-litellm-tags": TAGS}
+        if metadata:
+            headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
+    if key:
+        secrets["api_key"] = key
+    options = {"api_base": base} if base else {}
+    if base and hiding.holds_key("api_base", base):  # the address contains a password or a key
+        secrets, options = {**options, **secrets}, {}
+    return Route(name, options, secrets, answers)
 
 
 def find_fallbacks(
@@ -150,10 +142,7 @@ def find_fallbacks(
     api_base: str | None,
     metadata: Mapping[str, object],
 ) -> tuple[Route, ...]:
-    """Return the routes to `models`. Only the models of the same provider as `first` get the run's address and key.
-
-    Raises the errors of `find_route`.
-    """
+    """Return the routes to `models`. Only models of the same provider as `first` get the run's address and key."""
     made = []
     for model in models:
         shares = _find_provider(model) == _find_provider(first) != ""
@@ -163,7 +152,7 @@ def find_fallbacks(
 
 
 def _find_provider(model: object) -> str:
-    """Return the provider in a model's name; "" for a name without a provider, and for a model that is Python code."""
+    """Return the provider in a model's name; "" if there is none, and for a model that is Python code."""
     if not isinstance(model, str) or is_ours(model):
         return ""
     return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
@@ -176,13 +165,6 @@ def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, s
     """
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
-
-
-def _split_address(base: str | None) -> tuple[dict[str, object], dict[str, object]]:
-    """Return (options, secrets). The address is in the secrets if it contains a password or a key, else in the options."""
-    if not base:
-        return {}, {}
-    return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
 
 
 @hiding.hide_in_repr
@@ -210,10 +192,9 @@ class Config:
         """Return (options, secrets) for every model call. The options may be shown to people; the secrets may not.
 
         An option in `completion_kwargs` is ignored if its name is managed: the loop sets the option itself. The names in
-        MANAGED and the names that the route sets are managed. If `api_base` is managed, `base_url` is managed, too, since
-        both mean the same. `custom_llm_provider` is managed for a gateway and for a model that is Python code, since
-        this option would choose another provider. Managed names are also ignored inside `extra_body` and, for a gateway,
-        inside `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
+        MANAGED and those that the route sets are managed. `base_url` means the same as `api_base`. For a gateway and for a
+        model that is Python code, `custom_llm_provider` would choose another provider. Managed names are also ignored inside
+        `extra_body` and, for a gateway, inside `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.has_own_options:
@@ -249,16 +230,12 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
 def find_approver(config: Config, *, streamed: bool) -> Approver:
-    """Return who decides about the tool calls of a turn.
-
-    "callback": `on_approval`, if it is given. "reader": the code that reads the turn's stream, if `streamed` is True. "host":
-    the user of the notebook, if the host can ask. "nobody": in all other cases.
+    """Return who decides about the tool calls of a turn: `on_approval`, else the reader of the turn's stream (if it is `streamed`),
+    else the user of the notebook, if the host can ask.
     """
     if config.on_approval is not None:
         return "callback"
-    if streamed:
-        return "reader"
-    return "nobody" if config.host.ask is None else "host"
+    return "reader" if streamed else "nobody" if config.host.ask is None else "host"
 
 
 def may_ask(config: Config) -> bool:
