@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
@@ -235,8 +235,8 @@ class Approval:
 
     tool: str
     input: Mapping[str, object]
-    _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
-    """One future for each `wait()`, of the event loop on which `wait()` runs. An Approval itself needs no event loop."""
+    _decided: Future[tuple[Decision, object]] = field(default_factory=Future, compare=False, repr=False)
+    """The decision, and what `check` returned for edited arguments. It can be awaited on any event loop."""
     # ours
     call_id: str = ""
     description: str = ""
@@ -261,9 +261,6 @@ class Approval:
     """False for a request that comes from LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
     """The number of the tool call in its turn, from 1; 0 if it is not known. A server's question has the number of its call."""
-    _state: dict[str, Any] = field(
-        default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
-    )
 
     def __post_init__(self) -> None:
         given = self.input if isinstance(self.input, dict) else dict(self.input)
@@ -310,44 +307,31 @@ class Approval:
 
     @property
     def answered(self) -> bool:
-        return "decision" in self._state
+        return self._decided.done()
 
     @property
     def decision(self) -> Decision | None:
         """The decision; None if nobody has decided yet."""
-        decided: Decision | None = self._state.get("decision")
-        return decided
+        return self._decided.result()[0] if self.answered else None
 
     @property
     def edited_call(self) -> object:
         """What `check` returned for the edited arguments; None if nobody edited the arguments."""
-        return self._state.get("call")
+        return self._decided.result()[1] if self.answered else None
 
     async def wait(self) -> tuple[bool, str]:
         """Wait for the decision. Returns (allowed, reason)."""
-        future: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
-        with self._state["lock"]:
-            self._waiting.append(future)
-            decision = self.decision
-        if decision is not None:
-            return decision.allowed, decision.reason
-        return await future
+        if not self.answered:
+            # A click may come on another thread (a kernel subshell of ipykernel 7). If this wait is cancelled, others go on.
+            await asyncio.shield(asyncio.wrap_future(self._decided))
+        decision = self._decided.result()[0]
+        return decision.allowed, decision.reason
 
     def _decide(self, decision: Decision, call: object = None) -> None:
-        with self._state["lock"]:
-            if "decision" in self._state:
-                return  # only the first decision counts; later clicks have no effect
-            self._state.update(decision=decision, call=call)
-            waiting = list(self._waiting)
-
-        def wake(future: asyncio.Future[tuple[bool, str]]) -> None:
-            if not future.done():
-                future.set_result((decision.allowed, decision.reason))
-
-        # A click may come on another thread (a kernel subshell of ipykernel 7), so each waiting loop must be woken.
-        for future in waiting:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
-                future.get_loop().call_soon_threadsafe(wake, future)
+        with contextlib.suppress(
+            InvalidStateError
+        ):  # only the first decision counts; later clicks have no effect
+            self._decided.set_result((decision, call))
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
