@@ -41,7 +41,7 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled while a tool ran. The text says whether the tool was stopped or still runs; "" if neither."""
+    """The turn was cancelled while a tool ran. The text says whether the tool was stopped or still runs; "" if it had ended."""
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
@@ -156,10 +156,10 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
 
 
 async def _run(turn: Turn, call: ToolCall, permit: Permit) -> tuple[Outcome, PrintKeeper | None, str]:
-    """Run the function. Return (its outcome, the keeper of its prints or None, whether it was stopped or still runs).
+    """Run the function. Return (its outcome, the keeper of its prints or None, a note if it did not end with its call).
 
-    The last value is "" if the function has ended. Raises Refused if something has changed since the permit, RunEnded if the
-    function ended the run, TurnCancelled if the turn was stopped.
+    Raises Refused if something has changed since the permit, RunEnded if the function ended the run, TurnCancelled if the
+    turn was stopped.
     """
     tool, host, observers = permit.bound.tool, turn.config.host, turn.observers
     keeper = host.keeper() if tool.settings.capture_output else None
@@ -292,9 +292,8 @@ async def _make_result(
 
 
 def _tell_error(tool: Tool, error: BaseException, described: str, left_behind: str) -> str:
-    """Return the text of an error ("Name: message") for the model. A timeout also says whether the tool was stopped.
-
-    If the error is about threads (sqlite, GUI toolkits, signals), the advice to use `thread=False` follows.
+    """Return the text of an error for the model. A timeout also says whether the tool was stopped. An error about threads (sqlite,
+    GUI toolkits, signals) is followed by advice.
     """
     text = described
     if isinstance(error, ToolTimeout):
@@ -311,10 +310,7 @@ CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _accept_call_as_answer(turn: Turn, sent: SentCall) -> bool:
-    """If the only call is for an unknown tool and its arguments fit `output=`, take the arguments as the answer.
-
-    Some models answer in this way. Returns True if the arguments were taken.
-    """
+    """If the arguments of a call for an unknown tool fit `output=`, take them as the answer, and return True. Some models answer so."""
     answer = Answer(str(sent.arguments.raw), attempts=turn.answer.attempts)
     if turn.config.output is None or not answer.read(turn.config.output):
         return False
@@ -324,9 +320,8 @@ def _accept_call_as_answer(turn: Turn, sent: SentCall) -> bool:
 
 
 def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take `reply` as the answer, and return the end of the turn.
-
-    If the answer does not fit `output=` and a try is left, append a user message that asks again, and return None.
+    """Take `reply` as the answer, and return the end of the turn. If the answer does not fit `output=` and a try is left, append a
+    user message that asks again, and return None.
     """
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""
@@ -363,10 +358,7 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
 
 
 def _explain_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """If a reply without tool calls is not an answer, return the reason; else "".
-
-    The question of an empty reply is then removed from the history: the next turn asks again.
-    """
+    """If a reply without tool calls is not an answer, return the reason; else "". The history then loses an unanswered question."""
     if calls or not (reply.is_empty or reply.finish_reason == "content_filter"):
         return ""
     if reply.finish_reason == "content_filter":
@@ -385,11 +377,7 @@ def _explain_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
 
 
 async def _end_at_limit(turn: Turn, end: TurnEnd) -> TurnEnd:
-    """End a turn that has reached a limit.
-
-    If `on_limit` is "answer", the model is called once more, without tools, before the turn ends. If this call fails,
-    `TurnEnd.error` says so.
-    """
+    """End a turn that has reached a limit. If `on_limit` is "answer", the model is called once more, without tools."""
     if turn.config.options.on_limit != "answer" or find_limit(turn, is_closing=True):
         if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
             turn.history.withdraw_question()
@@ -417,7 +405,7 @@ SAME_RESULTS = 3
 def _find_repetition(
     turn: Turn, counts: Counter[tuple[str, str, str]], calls: Sequence[SentCall]
 ) -> TurnEnd | None:
-    """Count `calls`, and return the end of a turn in which the model only repeats a call. Nothing else would end this turn.
+    """Count `calls`, and return the end of a turn in which the model only repeats a call.
 
     `counts`: (name of a tool, arguments, result) -> how many replies had such a call.
     """

@@ -44,10 +44,10 @@ class PolicyCall:
 
 
 def read_mode(answer: object) -> Mode | None:
-    """Return the mode for `answer`, a value from the user's `permissions`; None if `answer` is neither a mode nor a bool.
+    """Return the mode for `answer`, a value from the user's `permissions`; None if it is neither a mode nor a bool.
 
-    True means "full", and False means "deny". Only objects of the exact types `str` and `bool` count. Other objects, such
-    as NumPy arrays, can define `==` in their own way, so this function does not compare them.
+    True means "full", False means "deny". Only the exact types `str` and `bool` count: other objects, such as NumPy arrays,
+    define `==` in their own way.
     """
     if type(answer) is bool:
         return "full" if answer else "deny"
@@ -55,7 +55,7 @@ def read_mode(answer: object) -> Mode | None:
 
 
 def check_policy(policy: object) -> None:
-    """Raise ValueError or CapabilityUnsupported if the value of `permissions=` is invalid. The message lists the valid values."""
+    """Raise ValueError or CapabilityUnsupported for a wrong value of `permissions=`. The message lists the valid values."""
     if is_exactly(policy, *_STRICTNESS):
         return
     if is_exactly(policy, "read-only", "edit"):
@@ -82,8 +82,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
     """Raise ValueError if a key of `policy` seems to be a misspelt tool name, and the mistake makes `policy` less strict.
 
     For example, with `{"delte": "ask", "*": "full"}` the tool `delete` would run without a question. A key that resembles
-    no tool name is allowed, since one mapping may serve several runs. A tool whose exact name is a key is not compared
-    with the other keys.
+    no tool name is allowed, since one mapping may serve several runs.
     """
     if not isinstance(policy, Mapping):
         return
@@ -104,7 +103,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """Return True if `key` is a name of the tool (a dotted prefix is ignored), or looks like a misspelling of such a name."""
+    """Return True if `key` is a name of the tool (a dotted prefix is ignored), or looks like one that is misspelt."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
@@ -121,7 +120,7 @@ def _is_typo(typed: str, name: str) -> bool:
 
 
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
-    """Return (the mode, the reason for the mode) for a call with valid arguments. Without any rule but "full", the reason is "".
+    """Return (the mode, its reason) for a call with valid arguments. The reason is "" if the run's policy is "full", and holds.
 
     The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
     "ask" if it raises, or if it returns neither a mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
@@ -138,7 +137,7 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
 
 
 async def _ask_policy(policy: Any, call: BoundCall, said: str) -> tuple[Mode, str]:
-    """Return (the mode, the reason for the mode). If `policy` raises, the mode is "ask". `said` begins the reason of a text."""
+    """Return (the mode, its reason); "ask" if `policy` raises. `said`: how the reason begins if `policy` is a text."""
     if isinstance(policy, str):
         return _read_answer(policy, said)
     outcome = await attempt_apart(_look_up(policy, call))
@@ -199,9 +198,7 @@ class Refused(Exception):
 
 
 def deny(decision: Decision) -> Refused:
-    """Return the refusal of a denied call. Models repeat calls that seem to have failed, so its message says that a denial is a
-    decision.
-    """
+    """Return the refusal of a denied call. Models repeat calls that seem to have failed, so it says that this was a decision."""
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",
@@ -247,17 +244,11 @@ class Allowed:
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
-        """Apply `decision` to later calls of `tool`.
-
-        `shown`: the version of the tool's function that the person saw. `turn`: the number of the turn of the decision.
-        """
+        """Apply `decision`, made in turn number `turn`, to later calls. The person saw the version `shown` of the function."""
         self._kept[tool.name] = (shown, replace(decision, arguments=None), turn)
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """Return the decision for calls of `tool`; None if a person has to be asked.
-
-        `now`: the present version of the tool's function. A decision for another version does not count.
-        """
+        """Return the decision for calls of `tool` if its function still has the version `now`; None if there is none."""
         kept = self._kept.get(tool.name)
         return kept[1] if kept is not None and kept[0].fixed and kept[0].is_still(now) else None
 
@@ -276,7 +267,7 @@ class Permissions:
 
     in_session: Allowed
     lasting: bool = True
-    """True if the session may have more turns. A person can then allow calls for the whole session."""
+    """True if the session may have more turns, so a person can allow calls for the whole session."""
     in_run: Allowed = field(default_factory=Allowed)
     denied: Counter[str] = field(default_factory=Counter)
     """How often each call was denied. A key is the name of the tool and the arguments, in one text."""
@@ -289,9 +280,7 @@ class Permissions:
     def make_question(
         self, call: ToolCall, bound: BoundCall, shown: Version, why: str, number: int
     ) -> Approval:
-        """Return the question to a person about call number `number`. `why`: the reason for it. Raises Refused if the same call
-        was denied too often.
-        """
+        """Return the question about call number `number`, asked because of `why`. Raises Refused if it was denied too often."""
         if self.denied[_name_call(bound)] >= SAME_DENIALS:
             reason = f"it was denied {SAME_DENIALS} times already"
             raise deny(Decision(allowed=False, reason=reason, by="policy"))
@@ -311,9 +300,8 @@ class Permissions:
         )
 
     def permit(self, bound: BoundCall, approval: Approval, shown: Version, turn: int) -> Permit:
-        """Return the permit that follows from the decision about `approval`. `turn`: the number of the present turn.
-
-        Raises Refused if the call was denied, or if the function or the arguments have changed since the question.
+        """Return the permit after the decision about `approval` in turn number `turn`. Raises Refused if the call was denied, or if
+        the function or the arguments have changed since the question.
         """
         decision = approval.decision
         assert decision is not None
@@ -360,11 +348,10 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 
 
 async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Call `handler`, which decides about `approval`. The handler is `on_approval`, or the method `ask` of the host.
+    """Call `handler` (`on_approval`, or the host's `ask`), which decides about `approval`. A sync handler runs in a thread.
 
-    A sync handler runs in a thread; an async handler is awaited. If the handler raises an exception, the call is denied, as
-    in LiteLLM. If the handler returns a value, only True allows the call: a text such as "n" (from `input()`) is true in
-    Python, but it is not an approval.
+    If it raises an exception, the call is denied, as in LiteLLM. If it returns a value, only True allows the call: a text
+    such as "n" (from `input()`) is true in Python, but it is not an approval.
     """
     call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - the question is whether it is async
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)

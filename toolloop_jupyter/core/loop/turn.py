@@ -49,13 +49,12 @@ CANCELLED_BEFORE = "This call was cancelled before it ran."
 
 
 class Spending:
-    """The cost and the budget of all runs: those in this process, and those in its worker processes."""
+    """The cost and the budget of all runs: those in this process, and those in its worker processes. In US dollars."""
 
     def __init__(self) -> None:
         self.budget: float | None = None
-        """US dollars for all runs; None means no limit."""
         self.cost = 0.0
-        """The known part of the cost, in US dollars."""
+        """The known part of the cost."""
         self.usage = Usage()
         self.runs = 0
         """The number of runs that have called a model."""
@@ -64,10 +63,7 @@ class Spending:
         self._lock = threading.Lock()
 
     def add(self, usage: Usage, cost: float, *, runs: int = 1, untold: int = 0) -> None:
-        """Add a model call, or a whole run of another process. May be called from any thread.
-
-        `runs` and `untold` are added to the attributes of the same names.
-        """
+        """Add to the attributes: a model call, or a whole run of another process. May be called from any thread."""
         if not usage.calls:
             return
         with self._lock:
@@ -78,32 +74,31 @@ class Spending:
 
     @property
     def left(self) -> float | None:
-        """The part of the budget that is left, in US dollars; None if there is no budget."""
+        """The part of the budget that is left; None if there is no budget."""
         return None if self.budget is None else max(0.0, self.budget - self.cost)
 
     def explain_limit(self) -> str:
         """Return why the budget allows no further model call; "" if a further model call is allowed."""
         if self.budget is None or self.cost < self.budget:
             return ""
-        unknown = f"; for {self.untold} of these runs, a part of the cost is unknown and is not counted"
-        return (
-            f"the budget of ${self.budget:g} for all runs is used up: ${self.cost:.4f} in {self.runs} run{'s' * (self.runs != 1)}"
-            f"{unknown if self.untold else ''}. Raise it to go on: %toolloop --budget USD"
-        )
+        spent = f"${self.cost:.4f} in {self.runs} run{'s' * (self.runs != 1)}"
+        if self.untold:
+            spent += f"; for {self.untold} of these runs, a part of the cost is unknown and is not counted"
+        used_up = f"the budget of ${self.budget:g} for all runs is used up: {spent}"
+        return f"{used_up}. Raise it to go on: %toolloop --budget USD"
 
 
 SPENDING = Spending()
-"""The cost and the budget of all runs of this process. A kernel has only one budget."""
 
 
 @dataclass(eq=False)
 class Spent:
-    """The cost of a turn so far: time, tokens, dollars. Each model call is also added to SPENDING."""
+    """The cost of a turn so far: time, tokens, US dollars. Each model call is also added to SPENDING."""
 
     started: float = field(default_factory=time.monotonic)
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """The cost in US dollars; None if the cost of any request is unknown."""
+    """None if the cost of any request is unknown."""
     known_cost: float = 0.0
     """The known part of the cost, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
@@ -118,10 +113,7 @@ class Spent:
         self._add(reply.usage, reply.cost, reply.known_cost)
 
     def add_failed(self, call: ModelCall, began: float) -> None:
-        """After a failed or cancelled model call, add those of its requests that brought no usage.
-
-        The provider may bill these requests, but their cost is unknown.
-        """
+        """Add the requests of a failed or cancelled model call that brought no usage. The provider may bill them."""
         self.spans.append(Span("model", call.request.model, began, self.now(), is_error=True))
         if call.without_usage:
             self._add(Usage(calls=call.without_usage), 0.0 if call.is_free else None, 0.0)
@@ -141,7 +133,7 @@ class Outlet(Protocol):
     """Sends the events of a turn, and raises CancelledError in the turn when the turn has to stop."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop. This is needed since a tool may have caught the first CancelledError."""
+        """Raise CancelledError if the turn has to stop: a tool may have caught the first CancelledError."""
 
     async def emit(self, event: Event) -> None:
         """Send an event, or raise CancelledError if the turn has to stop."""
@@ -155,7 +147,7 @@ class TurnEnd(NamedTuple):
 
     reason: StopReason = "done"
     error: str | None = None
-    """A message to the person if the turn ended badly, for example with a failure or with an incomplete answer."""
+    """A message to the person about a failure or an incomplete answer."""
 
 
 class SentCall(NamedTuple):
@@ -177,7 +169,7 @@ class Answer:
     attempts: int = 0
 
     def read(self, output: Output) -> bool:
-        """Read the value of `output=` in the text. Return False if the text does not fit; then `problem` says why."""
+        """Read the value of `output=` in the text. Return False, and set `problem`, if the text does not fit."""
         self.attempts += 1
         try:
             self.output, self.problem = output.read(self.text), None
@@ -188,7 +180,7 @@ class Answer:
 
 @dataclass
 class Turn:
-    """The state of one turn. The loop updates it after each step, so that the state is also right if the turn is cancelled."""
+    """The state of one turn. The loop updates it after each step, so it is also right if the turn is cancelled."""
 
     config: Config
     history: History
@@ -202,12 +194,12 @@ class Turn:
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
     tools_closed: bool = False
-    """True if the model may call no more tools, since it must give the last answer (after a limit) or the JSON for `output=`."""
+    """True if the model may call no more tools: it must give the last answer (after a limit) or the JSON for `output=`."""
     completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
     """The options of each model call: (the options that may be shown, the secret options)."""
 
     def __post_init__(self) -> None:
-        """Remember the API keys of this turn. The keys are then hidden in every text that leaves the run."""
+        """Remember the API keys of this turn, so that they are hidden in every text that leaves the run."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         for name, value in secrets.items():
@@ -236,10 +228,8 @@ class Turn:
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
-        """The options that let the provider cache the beginning of the requests; {} if the cache is unlikely to be read.
-
-        A request that writes into the cache costs more. The cache is worth its price if a later request has the same
-        beginning. A later request is likely if the model has tools, or if the session has had a turn before this turn.
+        """The options that let the provider cache the beginning of the requests, which costs more. {} if no later request is likely:
+        the model has no tools, and this is the first turn.
         """
         before = self.history.starts[-1] if self.history.starts else 0
         if not self.config.tools and before < 2:  # there is no earlier turn, only a system message
@@ -249,7 +239,7 @@ class Turn:
 
     @functools.cached_property
     def asks_in_words(self) -> bool:
-        """True if a user message has to ask for `output=`, since the model does not support `response_format` with tools."""
+        """True if a user message has to ask for `output=`, since the model takes no `response_format` with tools."""
         output = self.config.output
         if output is None:
             return True
@@ -258,7 +248,7 @@ class Turn:
 
     @functools.cached_property
     def picture_place(self) -> PicturePlace | None:
-        """Where this turn's model gets pictures from tools: in a "tool" or in a "user" message; None if it gets no pictures."""
+        """Where the model gets pictures from tools: in a "tool" or a "user" message; None if it gets none."""
         config = self.config
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
@@ -267,7 +257,7 @@ class Turn:
 
 
 async def wait_for_import(model: str, host: Host, observers: Iterable[Observer]) -> None:
-    """If `model` needs LiteLLM, wait until LiteLLM is imported. An observer or the host tells the person about the wait."""
+    """If `model` needs LiteLLM, wait for its import. An observer or the host tells the person about the wait."""
     if must_load(model):
         is_told = [one.before_import() for one in observers]
         with nullcontext() if any(is_told) else host.importing():
@@ -312,8 +302,8 @@ def find_limit(turn: Turn, *, is_closing: bool = False) -> TurnEnd | None:
 async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, list[SentCall]]:
     """Call the model, add its reply to the history, and return (the reply, the tool calls as the model sent them).
 
-    If the call fails, the fallback models are called one after another. Raises ModelCallFailed if all of them fail, or if
-    a limit forbids the next call. `is_closing`: True for the last model call of a turn that has reached a limit.
+    If the call fails, the fallback models are called one after another. Raises ModelCallFailed if all fail, or if a limit
+    forbids the next call. `is_closing`: True for the last model call of a turn that has reached a limit.
     """
     readers = Observers(one for one in turn.observers if one.wants_deltas)
     on_delta = (lambda at, delta: readers.tell(Observer.delta, at, delta)) if readers else None
@@ -343,9 +333,8 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
 
 
 def _store_reply(history: History, reply: Reply) -> list[SentCall]:
-    """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them.
-
-    Later requests repeat these calls, so in the history the arguments of each call are valid JSON.
+    """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them. In the history, which later
+    requests repeat, their arguments are valid JSON.
     """
     sent = reply.message.get("tool_calls") or ()
     calls = [
@@ -371,10 +360,7 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
 async def _go_on_with_fallback(
     turn: Turn, call: ModelCall, error: ModelCallFailed, *, is_closing: bool
 ) -> None:
-    """After a failed model call, switch to the next fallback model.
-
-    Raises ModelCallFailed if no such model is left, or if a limit forbids the next call.
-    """
+    """After a failed model call, switch to the next fallback model. Raises ModelCallFailed if none is left, or at a limit."""
     end = find_limit(turn, is_closing=is_closing) if turn.config.fallbacks else None
     if turn.config.fallbacks and end is None:
         failed = turn.config.route.title
@@ -387,15 +373,14 @@ async def _go_on_with_fallback(
     if end is not None:
         error = ModelCallFailed(f"{error} No fallback was asked: {end.error}")
     if not _keep_partial(turn, call):
-        # A provider may have refused this message (for its length or its content). It would then refuse every later request
-        # with this message.
+        # The provider may have refused this message (for its length, its content), and would refuse it in later requests.
         turn.history.withdraw_question()
     await turn.observers.wait_for(Observer.model_failed, error)
     raise error from None
 
 
 def _keep_partial(turn: Turn, call: ModelCall) -> bool:
-    """Add the text of a failed or cancelled model call to the history, as an answer without tool calls. Return False without text."""
+    """Add the text of a failed or cancelled model call to the history, as an answer. Return False if there is none."""
     if is_text := bool(call.shown.strip()):
         turn.history.add_assistant({"role": "assistant", "content": call.shown})
     return is_text
