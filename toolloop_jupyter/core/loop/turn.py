@@ -107,19 +107,10 @@ class Spent:
         """Return the seconds since the turn began."""
         return time.monotonic() - self.started
 
-    def add(self, reply: Reply, model: str, began: float) -> None:
-        """Add a model call with a complete answer. `began`: the value of `now()` before the call."""
-        self.spans.append(Span("model", model, began, self.now(), reply.usage, reply.cost))
-        self._add(reply.usage, reply.cost, reply.known_cost)
-
-    def add_failed(self, call: ModelCall, began: float) -> None:
-        """Add the requests of a failed or cancelled model call that brought no usage. The provider may bill them."""
-        self.spans.append(Span("model", call.request.model, began, self.now(), is_error=True))
-        if call.without_usage:
-            self._add(Usage(calls=call.without_usage), 0.0 if call.is_free else None, 0.0)
-
-    def _add(self, usage: Usage, cost: float | None, known_cost: float) -> None:
+    def add(self, span: Span, usage: Usage, cost: float | None, known_cost: float = 0.0) -> None:
+        """Add a model call."""
         is_new, was_told = not self.usage.calls, self.cost is not None
+        self.spans.append(span)
         self.usage += usage
         self.known_cost += known_cost
         self.cost = None if self.cost is None or cost is None else self.cost + cost
@@ -318,14 +309,15 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
             reply = await call.run()
             break
         except ModelCallFailed as error:
-            turn.spent.add_failed(call, began)
+            _add_failed(turn.spent, call, began)
             failure = error
         except BaseException:
-            turn.spent.add_failed(call, began)
+            _add_failed(turn.spent, call, began)
             _keep_partial(turn, call)
             raise
         await _go_on_with_fallback(turn, call, failure, is_closing=is_closing)
-    turn.spent.add(reply, request.model, began)
+    span = Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost)
+    turn.spent.add(span, reply.usage, reply.cost, reply.known_cost)
     gate.add_cost(reply.known_cost)
     calls = _store_reply(turn.history, reply)
     await turn.observers.wait_for(Observer.after_model, reply)
@@ -355,6 +347,13 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
     if calls or not reply.is_empty:
         history.add_assistant(message)
     return calls
+
+
+def _add_failed(spent: Spent, call: ModelCall, began: float) -> None:
+    """Add the requests of a failed or cancelled model call that brought no usage. The provider may bill them."""
+    usage = Usage(calls=call.without_usage)
+    span = Span("model", call.request.model, began, spent.now(), is_error=True)
+    spent.add(span, usage, 0.0 if call.is_free or not usage.calls else None)
 
 
 async def _go_on_with_fallback(

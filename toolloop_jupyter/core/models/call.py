@@ -161,7 +161,6 @@ class ModelCall:
         """Make the call, and return the reply. Raises ModelCallFailed if the last try fails; its message says what to change."""
         server = self.request.address, self.request.model
         if not self._is_ours:
-            await client.await_litellm()
             # The user may have changed LiteLLM's settings after the run's options were checked.
             if wrong := explain_switch(self.request.model, self.request.address):
                 raise ModelCallFailed(wrong)
