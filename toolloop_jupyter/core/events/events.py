@@ -157,7 +157,7 @@ class ToolResult:
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that describes the returned value or the error; None if this part is the whole `output`."""
+    """The part of `output` that describes the returned value or the error; None if it is the whole `output`."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -299,11 +299,9 @@ class Approval:
     def deny(self, reason: object = "", *, by: DecidedBy = "stream") -> None:
         """Refuse the call. The model gets `reason` as text. May be called from any thread."""
         _check_choice("by", by, get_args(DecidedBy))
-        text = (
-            "" if reason is None else reason
-        )  # the caller may pass an exception, a number or any other object
-        text = str.__str__(text) if isinstance(text, str) else shorten_repr(text, _LONGEST_REPR)
-        self._decide(Decision(False, text, by=by))
+        # The caller may pass an exception, a number or any other object.
+        text = str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)
+        self._decide(Decision(False, "" if reason is None else text, by=by))
 
     @property
     def answered(self) -> bool:
@@ -328,9 +326,7 @@ class Approval:
         return decision.allowed, decision.reason
 
     def _decide(self, decision: Decision, call: object = None) -> None:
-        with contextlib.suppress(
-            InvalidStateError
-        ):  # only the first decision counts; later clicks have no effect
+        with contextlib.suppress(InvalidStateError):  # only the first decision counts; later ones do nothing
             self._decided.set_result((decision, call))
 
 

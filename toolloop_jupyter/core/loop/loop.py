@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..events import (
     Approval,
@@ -31,7 +32,7 @@ from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_a
 from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
 from .config import find_approver
-from .permissions import Permit, Refused, deny, find_mode, wait_for
+from .permissions import Permit, Refused, find_mode, wait_for
 from .turn import Answer, SentCall, Turn, TurnEnd, ask_model, find_limit
 
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
@@ -89,8 +90,6 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
         await turn.outlet.emit(call)
         bound = _bind(turn, sent, tool, refusal)
         mode, why = await find_mode(turn.config.permissions, bound)
-        if mode == "deny":
-            raise deny(Decision(allowed=False, reason=why, by="policy"))
         await turn.observers.wait_for(Observer.before_call, call, bound.json)
         if mode == "ask":
             async with gate.ask_person():
@@ -108,16 +107,14 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
             turn.outlet.checkpoint()
             turn.history.answer(call.id, CANCELLED)
             started = time.monotonic()
-            outcome, keeper, left_behind = await _run(turn, call, permit)
-        seconds = time.monotonic() - started
-        result = await _make_result(turn, call, permit, outcome, keeper, seconds, left_behind)
+            ran = await _run(turn, call, permit)
+        result = await _make_result(turn, call, permit, ran, time.monotonic() - started)
     except Refused as refused:
-        result = _fail(call, join_surrogates(refused.message), refused.decision, status=refused.status)
+        result = _fail(call, join_surrogates(refused.message), refused.status, refused.decision)
     except BaseException:  # the call has no result of its own, but observers and readers still get one
-        seconds = 0.0 if started is None else time.monotonic() - started
-        decision, said = None if ruling is None else ruling.decision, turn.history.answer_of(call.id)
-        ran = started is not None
-        result = _fail(call, said, decision, status="cancelled", seconds=seconds, ran=ran)
+        said, decision = turn.history.answer_of(call.id), None if ruling is None else ruling.decision
+        seconds = None if started is None else time.monotonic() - started
+        result = _fail(call, said, "cancelled", decision, seconds)
         raise
     finally:
         turn.history.answer(call.id, result.output, result.pictures)
@@ -155,11 +152,19 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
         turn.spent.spans.append(Span("approval", approval.tool, began, end, is_error=is_refused))
 
 
-async def _run(turn: Turn, call: ToolCall, permit: Permit) -> tuple[Outcome, PrintKeeper | None, str]:
-    """Run the function. Return (its outcome, the keeper of its prints or None, a note if it did not end with its call).
+class _Ran(NamedTuple):
+    """What is known after a function has run."""
 
-    Raises Refused if something has changed since the permit, RunEnded if the function ended the run, TurnCancelled if the
-    turn was stopped.
+    outcome: Outcome
+    keeper: PrintKeeper | None
+    """The keeper of the printed text; None without `capture_output`."""
+    left_behind: str
+    """Whether the function was stopped or still runs; "" if it ended with its call."""
+
+
+async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
+    """Run the function. Raises Refused if something has changed since the permit, RunEnded if the function ended the run,
+    TurnCancelled if the turn was stopped.
     """
     tool, host, observers = permit.bound.tool, turn.config.host, turn.observers
     keeper = host.keeper() if tool.settings.capture_output else None
@@ -202,13 +207,13 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> tuple[Outcome, Pri
                 on_left_behind=note,
             )
     except asyncio.CancelledError:
-        raise TurnCancelled(*left_behind) from None
+        raise TurnCancelled(*left_behind[-1:]) from None
     if isinstance(outcome.error, Refused):
         raise outcome.error
     if isinstance(outcome.error, RunEnded):
         turn.history.answer(call.id, f"The tool ended the run: {outcome.error}")
         raise RunEnded(f"the tool {tool.name!r} raised {outcome.error}")
-    return outcome, keeper, "".join(left_behind)
+    return _Ran(outcome, keeper, "".join(left_behind[-1:]))
 
 
 # --- the result of a call -------------------------------------------------------------------------------------
@@ -222,39 +227,18 @@ _WRONG_THREAD = re.compile(
 
 
 def _fail(
-    call: ToolCall,
-    text: str,
-    decision: Decision | None,
-    *,
-    status: ToolStatus,
-    seconds: float = 0.0,
-    ran: bool = False,
+    call: ToolCall, text: str, status: ToolStatus, decision: Decision | None, seconds: float | None = None
 ) -> ToolResult:
-    """Return the result of a call that was refused or stopped."""
-    return ToolResult(
-        call.id,
-        text,
-        is_error=True,
-        seconds=seconds,
-        full_length=len(text),
-        ran=ran,
-        decision=decision,
-        status=status,
-    )
+    """Return the result of a call that was refused or stopped. `seconds`: None if its function was not started."""
+    result = ToolResult(call.id, text, is_error=True, full_length=len(text), decision=decision, status=status)
+    return result if seconds is None else replace(result, seconds=seconds, ran=True)
 
 
-async def _make_result(
-    turn: Turn,
-    call: ToolCall,
-    permit: Permit,
-    outcome: Outcome,
-    keeper: PrintKeeper | None,
-    seconds: float,
-    left_behind: str,
-) -> ToolResult:
-    """Make the result of a call from the `outcome` of its function. `keeper` has the text that the function printed."""
-    error, decision, settings = outcome.error, permit.decision, permit.bound.tool.settings
-    name_code, limit = turn.config.host.name_code, settings.max_result
+async def _make_result(turn: Turn, call: ToolCall, permit: Permit, ran: _Ran, seconds: float) -> ToolResult:
+    """Make the result of a call whose function has run for `seconds`."""
+    outcome, keeper, left_behind = ran
+    error, decision, limit = outcome.error, permit.decision, permit.bound.tool.settings.max_result
+    name_code = turn.config.host.name_code
     edits, printed, pictures = "", "", ()
     if decision is not None and decision.arguments is not None:
         now = json.dumps(permit.bound.json, ensure_ascii=False, default=repr)

@@ -120,9 +120,9 @@ def _is_typo(typed: str, name: str) -> bool:
 
 
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
-    """Return (the mode, its reason) for a call with valid arguments. The reason is "" if the run's policy is "full", and holds.
+    """Return (the mode, its reason) for a call with valid arguments. Raises Refused if the mode is "deny".
 
-    The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
+    The reason is "" if the run's policy is "full", and no tool's setting is stricter. The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
     "ask" if it raises, or if it returns neither a mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
     """
     setting, is_open = call.tool.settings.permissions, is_exactly(policy, "full")
@@ -133,6 +133,8 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
         own, own_why = await _ask_policy(setting, call, "the tool's own permissions are")
         if _STRICTNESS[own] >= _STRICTNESS[mode]:
             mode, why = own, own_why
+    if mode == "deny":
+        raise deny(Decision(allowed=False, reason=why, by="policy"))
     return mode, "" if is_open and mode == "full" else why
 
 
