@@ -27,9 +27,9 @@ from . import registry
 from .tape import (
     DEEPEST_LINE,
     VERSION,
-    Call,
     JsonObject,
     ReadObject,
+    RecordedCall,
     RecordingError,
     check_target,
     clean,
@@ -116,7 +116,7 @@ class Recorder(Observer):
             final: "finish_reason" and "usage"; for a call that failed, "error" (text) and "status". Without a status,
                 the text is the message that the person saw.
         """
-        call = Call(
+        call = RecordedCall(
             model=str(request.get("model", "")),
             messages=clean(list(request.get("messages") or ())),
             tools=clean([describe_tool(tool) for tool in request.get("tools") or ()]),
@@ -230,7 +230,7 @@ def _get_task() -> asyncio.Task[Any]:
     return task
 
 
-def _make_title(call: Call) -> str:
+def _make_title(call: RecordedCall) -> str:
     """Return a readable name for the model of a recorded call.
 
     If the model was a script that its author did not name, return "a script": the number in its generated name has a meaning
@@ -299,7 +299,7 @@ class Replay(Answers):
         asked = (call for call in order if _is_question(call.messages, question.strip()))
         return self._make_tools([found] if (found := next(asked, None)) else self.calls)
 
-    def _make_tools(self, calls: Sequence[Call]) -> list[RecordedTool]:
+    def _make_tools(self, calls: Sequence[RecordedCall]) -> list[RecordedTool]:
         described = {str(tool["name"]): tool for call in calls for tool in call.tools if "name" in tool}
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
@@ -369,7 +369,7 @@ class Replay(Answers):
             raise _make_failure(call.end)
         return self._play(call)
 
-    async def _play(self, call: Call) -> AsyncIterator[Delta]:
+    async def _play(self, call: RecordedCall) -> AsyncIterator[Delta]:
         loop = asyncio.get_running_loop()
         started = loop.time()
         for seconds, delta in call.deltas:

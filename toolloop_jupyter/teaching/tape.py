@@ -56,7 +56,7 @@ class RecordingError(HarnessError, ValueError):
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One model call of a recording."""
 
     model: str
@@ -73,7 +73,7 @@ class Call:
     """True if the file has the "end" of the call. The "end" is missing if the kernel died or the disk was full."""
 
 
-def load_tape(path: Path) -> list[Call]:
+def load_tape(path: Path) -> list[RecordedCall]:
     """Read a recording.
 
     Raises RecordingError if the file cannot be read, or if a line is wrong. The error's message has the number of this line.
@@ -88,7 +88,7 @@ def load_tape(path: Path) -> list[Call]:
     lines = (
         text.removesuffix("\n").split("\n") if text else []
     )  # not `splitlines`: JSON texts may contain U+2028
-    calls: list[Call] = []
+    calls: list[RecordedCall] = []
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
@@ -160,7 +160,7 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
+def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> None:
     if first:
         version = entry["toolloop-recording"]
         if version != VERSION:
@@ -168,13 +168,13 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
                 f"the recording has version {version!r}; this toolloop_jupyter reads {VERSION}"
             )
     elif "call" in entry:
-        before = calls[-1] if calls else Call("", [], [])
+        before = calls[-1] if calls else RecordedCall("", [], [])
         tools = before.tools if entry.get("tools") == "kept" else []
         kept, model = entry.get("kept", 0), entry.get("model", before.model)
         if not (type(kept) is int and 0 <= kept <= len(before.messages)):
             raise ValueError(f"{kept!r} messages are kept of {len(before.messages)}")
         options = _read_object(entry.get("options", {}))
-        made = Call(str(model), before.messages[:kept], list(tools), options, set(before.failed))
+        made = RecordedCall(str(model), before.messages[:kept], list(tools), options, set(before.failed))
         calls.append(made)
     elif not _OF_A_CALL.isdisjoint(entry):
         if calls[-1].is_whole:
@@ -187,7 +187,7 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "cost")
 _OF_A_CALL = frozenset({"tool", "sent", "delta", "end"})
 
 
-def _take_line_of(call: Call, entry: JsonObject) -> None:
+def _take_line_of(call: RecordedCall, entry: JsonObject) -> None:
     if "tool" in entry:
         call.tools.append(_read_object(entry["tool"]))
     elif "sent" in entry:
@@ -242,7 +242,7 @@ def _read_number(value: Any) -> float:
     return number
 
 
-def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
+def lines(number: int, call: RecordedCall, before: RecordedCall | None) -> list[JsonObject]:
     kept = count_same(before.messages, call.messages) if before else 0
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
     head: JsonObject = {"call": number, "model": call.model}
@@ -358,7 +358,7 @@ LiteLLM's releases set these keywords differently for the same output model.
 
 
 def find_difference(
-    recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject] | None, wanted: object
+    recorded: RecordedCall, messages: Sequence[ReadObject], tools: Sequence[ReadObject] | None, wanted: object
 ) -> str:
     """Return the first difference between a recorded call and a request; "" if there is none.
 
@@ -384,7 +384,7 @@ def find_difference(
     )
 
 
-def find_nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
+def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
     """Return the index of the recorded call whose messages are most like `messages`.
 
     The call at `position` is preferred if several calls are equally similar.

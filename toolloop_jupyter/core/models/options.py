@@ -22,7 +22,7 @@ MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
 """Options that the loop sets itself. `completion_kwargs` cannot replace the value of the loop."""
 
 
-class Kind(Enum):
+class Treatment(Enum):
     """What happens to an option."""
 
     PASSED = "goes to every model call, and in extra_body to a gateway"
@@ -33,10 +33,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Option:
+class OptionRule:
     """The entry of one option. If the option is refused, `instead` has the reason, and says what to write instead."""
 
-    kind: Kind
+    kind: Treatment
     instead: str = ""
     is_kept: bool = False
     """True if only LiteLLM (1.110) uses the option. Neither a provider nor a model that is Python code gets the option."""
@@ -54,21 +54,21 @@ _PROMPTS = "a stored prompt brings its own model and messages; use instructions=
 _INTERNAL = "it belongs to LiteLLM's own machinery; leave it out"
 _ON_GATEWAY = "the gateway decides the model, address, account, price and log; leave it out"
 
-_NAMES: tuple[tuple[Option, str], ...] = (
-    (Option(Kind.MANAGED), "tools response_format"),
+_NAMES: tuple[tuple[OptionRule, str], ...] = (
+    (OptionRule(Treatment.MANAGED), "tools response_format"),
     (
-        Option(Kind.MANAGED, is_kept=True),
+        OptionRule(Treatment.MANAGED, is_kept=True),
         "model messages stream api_base api_key base_url custom_llm_provider",
     ),
     (
-        Option(Kind.PASSED),
+        OptionRule(Treatment.PASSED),
         """audio frequency_penalty include_server_side_tool_invocations logit_bias logprobs max_completion_tokens
         max_tokens modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
         reasoning_effort safety_identifier seed service_tier stop store temperature thinking tool_choice top_k
         top_logprobs top_p user verbosity web_search_options context_management extra_body extra_query session_id""",
     ),
     (
-        Option(Kind.PASSED, is_kept=True),
+        OptionRule(Treatment.PASSED, is_kept=True),
         """stream_options extra_headers headers api_version responses_api_version timeout request_timeout force_timeout
         stream_timeout num_retries max_retries metadata litellm_metadata tags guardrails litellm_session_id
         litellm_trace_id litellm_call_id id cache caching ttl enable_prompt_caching drop_params additional_drop_params
@@ -77,7 +77,7 @@ _NAMES: tuple[tuple[Option, str], ...] = (
         thought_signature_in_tool_call_id disable_add_transform_inline_image_block enable_json_schema_validation""",
     ),
     (
-        Option(Kind.LOCAL, is_kept=True),
+        OptionRule(Treatment.LOCAL, is_kept=True),
         """allow_client_keepalive_override allowed_model_region base_model bos_token budget_duration cache_key
         caching_groups complete_response completion_call_id cooldown_time custom_prompt_dict daily_reset_time
         data_residency default_api_key_rpm_limit default_api_key_tpm_limit enable_tag_filtering eos_token
@@ -90,57 +90,60 @@ _NAMES: tuple[tuple[Option, str], ...] = (
         use_in_pass_through verbose weight""",
     ),
     (
-        Option(Kind.DIRECT),
+        OptionRule(Treatment.DIRECT),
         """agentcore_runtime_session_id allow_legacy_cloud_file_ids anthropic-workspace-id bucket_name chatgpt_auth_file
         client_id client_secret configurable_clientside_auth_params custom_endpoint deployment_url
         fireworks_forward_user_id litellm_embedding_config no_log nvcf_function_id organization region_name riva_offline rust
         tenant_id use_ssl use_xai_oauth user_api_key_auth_metadata user_provider_credentials workspace_id""",
     ),
-    (Option(Kind.REFUSED, _RUN_AGAIN), "attempted_targets"),
-    (Option(Kind.REFUSED, _NAME_ONE), "fastest_response model_alias_map model_list silent_model user_config"),
-    (Option(Kind.REFUSED, _NAME_ONE), "hugging_face replicate together_ai"),
-    (Option(Kind.REFUSED, _ADDRESS), "client litellm_credential_name"),
-    (Option(Kind.REFUSED, _AZURE), "api_type azure deployment_id"),
-    (Option(Kind.REFUSED, _GATEWAY), "use_client use_litellm_proxy"),
+    (OptionRule(Treatment.REFUSED, _RUN_AGAIN), "attempted_targets"),
     (
-        Option(Kind.REFUSED, _PROMPTS),
+        OptionRule(Treatment.REFUSED, _NAME_ONE),
+        "fastest_response model_alias_map model_list silent_model user_config",
+    ),
+    (OptionRule(Treatment.REFUSED, _NAME_ONE), "hugging_face replicate together_ai"),
+    (OptionRule(Treatment.REFUSED, _ADDRESS), "client litellm_credential_name"),
+    (OptionRule(Treatment.REFUSED, _AZURE), "api_type azure deployment_id"),
+    (OptionRule(Treatment.REFUSED, _GATEWAY), "use_client use_litellm_proxy"),
+    (
+        OptionRule(Treatment.REFUSED, _PROMPTS),
         "prompt_environment prompt_id prompt_label prompt_variables prompt_version",
     ),
     (
-        Option(Kind.REFUSED, "it could replace the key that is sent; use extra_headers"),
+        OptionRule(Treatment.REFUSED, "it could replace the key that is sent; use extra_headers"),
         "default_headers provider_specific_header",
     ),
-    (Option(Kind.REFUSED, "the loop calls tools only; use tools="), "functions"),
-    (Option(Kind.REFUSED, "the loop calls tools only; use tool_choice"), "function_call"),
+    (OptionRule(Treatment.REFUSED, "the loop calls tools only; use tools="), "functions"),
+    (OptionRule(Treatment.REFUSED, "the loop calls tools only; use tool_choice"), "function_call"),
     (
-        Option(Kind.REFUSED, _INTERNAL),
+        OptionRule(Treatment.REFUSED, _INTERNAL),
         """acompletion aembedding aimg_generation allm_passthrough_route async_call atext_completion client_side_timeout
         litellm_logging_obj litellm_trusted_callback_vars model_config proxy_server_request secret_fields self stream_response text_completion""",
     ),
 )
-_KNOWN: Mapping[str, Option] = {name: option for option, names in _NAMES for name in names.split()}
+_KNOWN: Mapping[str, OptionRule] = {name: option for option, names in _NAMES for name in names.split()}
 
-_FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
+_FAMILIES: tuple[tuple[OptionRule, re.Pattern[str]], ...] = tuple(
     (option, re.compile(names))
     for option, names in (
-        (Option(Kind.REFUSED, _RUN_AGAIN), "fallback"),
-        (Option(Kind.REFUSED, _NOT_ASKED), "^mock_"),
-        (Option(Kind.REFUSED, _NAME_ONE), "(^|_)router(_|$)"),
-        (Option(Kind.REFUSED, _INTERNAL), "^_"),
-        (Option(Kind.LOCAL, is_kept=True), "(^|_)cost(_|$)|_uplift_"),
+        (OptionRule(Treatment.REFUSED, _RUN_AGAIN), "fallback"),
+        (OptionRule(Treatment.REFUSED, _NOT_ASKED), "^mock_"),
+        (OptionRule(Treatment.REFUSED, _NAME_ONE), "(^|_)router(_|$)"),
+        (OptionRule(Treatment.REFUSED, _INTERNAL), "^_"),
+        (OptionRule(Treatment.LOCAL, is_kept=True), "(^|_)cost(_|$)|_uplift_"),
         (
-            Option(Kind.LOCAL, is_kept=True),
+            OptionRule(Treatment.LOCAL, is_kept=True),
             "^(arize|dd|gcs|humanloop|langfuse|langsmith|newrelic|posthog|signoz|wandb|weave)_",
         ),
         (
-            Option(Kind.DIRECT),
+            OptionRule(Treatment.DIRECT),
             "^(aws|azure|bedrock|gigachat|github_copilot|oci|s3|sagemaker|token_exchange|vertex|watsonx)_",
         ),
         (
-            Option(Kind.DIRECT),
+            OptionRule(Treatment.DIRECT),
             "^anthropic_(disable|federation|identity|issuer|keycloak|organization|service_account|workspace)_",
         ),
-        (Option(Kind.DIRECT), "^openai_(identity|service_account)_"),
+        (OptionRule(Treatment.DIRECT), "^openai_(identity|service_account)_"),
     )
 )
 """Patterns for families of option names. New releases of LiteLLM add names to a family. The first matching pattern counts."""
@@ -156,7 +159,7 @@ _HEADERS_ELSEWHERE = frozenset(
 """Headers that are refused: with them, a gateway or its proxy would choose another host or model, or would write no log."""
 
 
-def find_option(name: str) -> Option | None:
+def find_option(name: str) -> OptionRule | None:
     """Return the entry of the option with this name; None if LiteLLM does not know the option. An unknown option is passed on."""
     if known := _KNOWN.get(name):
         return known
@@ -177,7 +180,7 @@ def is_of_route(name: str) -> bool:
     A fallback model of another provider does not get this option.
     """
     option = find_option(name)
-    return name in (*ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
+    return name in (*ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Treatment.DIRECT)
 
 
 _OF_ROUTE = (
@@ -193,12 +196,12 @@ _OF_ROUTE = (
 def is_completion_option(name: str) -> bool:
     """Return True if LiteLLM has an option with this name for model calls. The option may be set, or is refused with a message."""
     option = find_option(name)
-    return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
+    return option is not None and option.kind in (Treatment.PASSED, Treatment.MANAGED, Treatment.REFUSED)
 
 
 def find_completion_option(typed: str) -> str:
     """Return the option of a model call that begins with `typed`, or has a similar name; "" if there is none."""
-    names = [name for name, option in _KNOWN.items() if option.kind is Kind.PASSED]
+    names = [name for name, option in _KNOWN.items() if option.kind is Treatment.PASSED]
     begun = [name for name in names if len(typed) > 2 and name.startswith(typed.lower())]
     near = difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.8)
     return min(begun, key=len, default=next(iter(near), ""))
@@ -258,9 +261,9 @@ def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> 
     option = find_option(name)
     if option is None:
         return ""
-    if option.kind is Kind.REFUSED:
+    if option.kind is Treatment.REFUSED:
         return option.instead
-    if gateway and (option.kind is Kind.DIRECT or (option.kind is Kind.LOCAL and within)):
+    if gateway and (option.kind is Treatment.DIRECT or (option.kind is Treatment.LOCAL and within)):
         return _ON_GATEWAY
     if name == "custom_llm_provider" and value == "litellm_proxy" and not gateway:
         return _GATEWAY

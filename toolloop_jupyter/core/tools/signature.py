@@ -27,7 +27,7 @@ from ..execution import MISSING, Raised, attempt_call, describe_error, get_messa
 from ..text import shorten
 
 Function: TypeAlias = Callable[..., Any]
-Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
+FunctionKind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
 """Name in an annotation -> its value."""
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
@@ -131,7 +131,7 @@ def take_out_of_partials(function: Function) -> Function:
     return function
 
 
-def find_kind(function: Function) -> Kind:
+def find_kind(function: Function) -> FunctionKind:
     """Return how the function runs, by its outermost layer that is not a partial.
 
     A plain wrapper around an async function is "sync", and may return the coroutine: a result of a "sync" tool may be awaitable.

@@ -26,7 +26,7 @@ from .identity import read_source
 from .schema import build_schema
 from .signature import (
     Function,
-    Kind,
+    FunctionKind,
     ToolContext,
     find_kind,
     get_python_name,
@@ -89,7 +89,7 @@ class Tool:
     """The object that checks and converts the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
-    kind: Kind = "sync"
+    kind: FunctionKind = "sync"
     """How the function runs. A "sync" function may return an awaitable, for example if this function wraps an async function."""
     context_parameter: str | None = field(default=None, repr=False)
     """The name of the parameter that gets a `ToolContext`. This parameter is not in the schema."""
