@@ -13,8 +13,7 @@ import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.api import NOTEBOOK
-from toolloop_jupyter.core.events import Row, Rows, RowsProgress, errors
-from toolloop_jupyter.core.events import Decision
+from toolloop_jupyter.core.events import Decision, Row, Rows, RowsProgress, errors
 from toolloop_jupyter.core.events.errors import Mistake
 from toolloop_jupyter.core.events.events import FileChange, Reply, Retry, Span, Usage
 from toolloop_jupyter.core.loop.permissions import PolicyCall

@@ -10,8 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from support.calls import call_block
-from toolloop_jupyter.core.events import Row, Rows, RowsProgress, RowsSpeed
-from toolloop_jupyter.core.events import Approval, Decision
+from toolloop_jupyter.core.events import Approval, Decision, Row, Rows, RowsProgress, RowsSpeed
 from toolloop_jupyter.core.events.events import (
     FileChange,
     Reasoning,
