@@ -22,7 +22,7 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 
 from ..core.execution import Raised, attempt_call
-from ..core.text import is_deeper, make_wire_name, plain
+from ..core.text import is_deeper, make_wire_names, plain
 from ..core.tools import (
     ArgumentsByKey,
     InvalidArguments,
@@ -128,13 +128,8 @@ def _check_form(schema: JsonSchema) -> None:
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
     """Return a mapping from new names to the schema's names. It contains the arguments whose names a provider would refuse."""
-    names = list(schema.get("properties") or ())
-    taken = set(filter(_KEY.fullmatch, names))
-    keys: dict[str, str] = {}
-    for name in names:
-        if name not in taken:
-            keys[make_wire_name(name, {*taken, *keys})] = name
-    return keys
+    keys = make_wire_names([*(schema.get("properties") or ())], _KEY)
+    return {key: name for name, key in keys.items() if key != name}
 
 
 def make_offered(schema: JsonSchema) -> JsonSchema:

@@ -39,6 +39,7 @@ from .plain import (
     keep_times,
     list_some,
     make_wire_name,
+    make_wire_names,
     plain,
     remove_ansi,
     settle_lines,

@@ -113,6 +113,18 @@ def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
     return f"{ascii_only[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
+def make_wire_names(names: Sequence[str], accepted: re.Pattern[str] = WIRE_NAME) -> dict[str, str]:
+    """Return the names with distinct names for providers: name -> the name itself if it is `accepted`, else a `make_wire_name`.
+
+    The same names always give the same result, so that another run can continue a conversation.
+    """
+    wire = {name: name for name in names if accepted.fullmatch(name)}
+    for name in names:
+        if name not in wire:
+            wire[name] = make_wire_name(name, wire.values())
+    return wire
+
+
 def shorten(text: str, most: int) -> str:
     """Return `text`. If it has more than `most` characters, return its first `most - 1` characters and "…"."""
     return text if len(text) <= most else text[: most - 1] + "…"

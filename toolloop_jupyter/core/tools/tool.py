@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from ..events import CHECKS, Check, ToolDefinitionError, freeze
 from ..execution import Raised, attempt_call, describe_error, shorten_repr
-from ..text import WIRE_NAME, hide_in_repr, make_wire_name
+from ..text import WIRE_NAME, hide_in_repr, make_wire_names
 from .arguments import Arguments, ArgumentsByKey, JsonArguments, list_shown
 from .identity import read_source
 from .schema import build_schema
@@ -298,8 +298,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     if problems:
         raise ToolDefinitionError(problems) from cause
     if not all(map(WIRE_NAME.fullmatch, names)):
-        wire_names = _make_wire_names(names)
-        tools = [replace(one, wire_name=wire) for one, wire in zip(tools, wire_names, strict=True)]
+        wire = make_wire_names(names)
+        tools = [replace(one, wire_name=wire[one.name]) for one in tools]
     return tuple(tools)
 
 
@@ -337,8 +337,8 @@ def _make_tool(function: Function) -> Tool:
     parameters, context_parameter = read_signature(function, texts)
     keys = [parameter.key for parameter in parameters]
     if not all(map(WIRE_NAME.fullmatch, keys)):
-        pairs = zip(parameters, _make_wire_names(keys), strict=True)
-        parameters = [one if one.key == key else one.under_key(key) for one, key in pairs]
+        wire = make_wire_names(keys)
+        parameters = [one if wire[one.key] == one.key else one.under_key(wire[one.key]) for one in parameters]
     adapter, schema = build_schema(name, parameters)
     return Tool(
         name=name,
@@ -363,19 +363,6 @@ def _get_mark(function: Function) -> _Mark:
     if mark is None and isinstance(function, functools.partial):
         return _get_mark(function.func)
     return mark if isinstance(mark, _Mark) else _Mark()
-
-
-def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """Return distinct names in a form that providers accept. A valid name stays unchanged. The same names give the same result, so
-    that another run can continue a conversation.
-    """
-    taken = set(filter(WIRE_NAME.fullmatch, names))
-    wire = list(names)
-    for index, name in enumerate(names):
-        if name not in taken:
-            wire[index] = make_wire_name(name, taken)
-            taken.add(wire[index])
-    return wire
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
