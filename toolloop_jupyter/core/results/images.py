@@ -153,45 +153,41 @@ def draw_picture(drawable: object) -> bytes:
 
 
 def _fit(data: bytes) -> bytes:
-    """Return the picture as PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this is not possible."""
     is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
     try:
         from PIL import Image  # matplotlib installs Pillow; without Pillow, no picture can be made smaller
     except ImportError:
         return data if is_sent_so else b""
-    image = Image.open(io.BytesIO(data))
-    if is_sent_so and max(image.size) <= MOST_SIDE:
+    if is_sent_so and max(Image.open(io.BytesIO(data)).size) <= MOST_SIDE:
         return data
-    image.thumbnail((MOST_SIDE, MOST_SIDE))
-    for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
-        buffer = io.BytesIO()
-        image.convert(mode).save(buffer, kind)
-        if buffer.tell() <= MOST_BYTES:
-            return buffer.getvalue()
-    return b""
+    return _shrink(data, MOST_BYTES, ((MOST_SIDE, "PNG", 0), (MOST_SIDE, "JPEG", 75)))
 
 
 def make_thumbnail(picture: bytes) -> str:
     """Return a data address of at most MOST_THUMBNAIL characters for a picture; "" if this fails. Never raises."""
-    if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
+    most = (MOST_THUMBNAIL - 40) * 3 // 4
+    if len(picture) <= most and detect_format(picture) in ("png", "jpeg"):
         return make_address(picture)
-    made = attempt_call(_shrink, picture)
-    return made if isinstance(made, str) else ""
+    made = attempt_call(_shrink, picture, most, ((800, "JPEG", 85), (480, "JPEG", 80), (240, "JPEG", 60)))
+    return make_address(made) if isinstance(made, bytes) and made else ""
 
 
-def _shrink(picture: bytes) -> str:
+def _shrink(picture: bytes, most: int, tries: Iterable[tuple[int, str, int]]) -> bytes:
+    """Return the picture in the first form (side, format, quality) that has at most `most` bytes; b"" if none has."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(picture)).convert("RGBA")
-    page = Image.new("RGB", image.size, "white")
-    page.paste(image, mask=image.getchannel("A"))
-    for side, quality in ((800, 85), (480, 80), (240, 60)):
-        page.thumbnail((side, side))
+    for side, form, quality in tries:
+        image.thumbnail((side, side))
+        page = image
+        if form == "JPEG":
+            page = Image.new("RGB", image.size, "white")
+            page.paste(image, mask=image.getchannel("A"))
         buffer = io.BytesIO()
-        page.save(buffer, "JPEG", quality=quality)
-        if len(address := make_address(buffer.getvalue())) <= MOST_THUMBNAIL:
-            return address
-    return ""
+        page.save(buffer, form, quality=quality)
+        if buffer.tell() <= most:
+            return buffer.getvalue()
+    return b""
 
 
 def measure_picture(picture: bytes) -> str:

@@ -248,8 +248,8 @@ def _check_edit(made: object, edited: object, shown: object, path: Path) -> None
             _check_edit(made.get(key, MISSING), edited[key], shown.get(key, MISSING), (*path, key))
     elif isinstance(made, list) and isinstance(edited, list) and isinstance(shown, list):
         if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
-            for index in range(len(edited)):
-                _check_edit(made[index], edited[index], shown[index], (*path, index))
+            for index, three in enumerate(zip(made, edited, shown, strict=True)):
+                _check_edit(*three, (*path, index))
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # the person has typed another secret of the same length
