@@ -79,55 +79,44 @@ def describe(
     by names that a person knows. Without `name_code`, it is the exception's message.
     """
     limit = LIMIT if limit is None else max(limit, 1)
-    made: object
+    reader = _Reader(limit)
+    plain: object
     # `isinstance` would read the attribute `__class__` of the value, and this may raise.
     is_error = name_code is not None and issubclass(type(value), BaseException)
     if name_code and is_error and attempt_call(getattr, value, "__traceback__") is not None:
-        made = name_code(cut_traceback(value)).rstrip()
-    elif (made := attempt_call(_read_scalar, value)) is MISSING:
-        made = attempt_call(_describe_compound, value, limit)
-    text, length, fault = "", 0, ""
-    if isinstance(made, Raised):
-        text, fault = _name_textless(value, made), type(made.error).__name__
-    elif isinstance(made, Described):
-        text, length, fault = made
-    elif isinstance(made, str):
-        text = f"(only whitespace: {made[:40]!r})" if made.isspace() else made
-    else:
-        text = _JSON.encode(made)
+        plain = name_code(cut_traceback(value)).rstrip()
+    elif (plain := attempt_call(_read_scalar, value)) is MISSING:
+        plain = reader.read(value)
+    if isinstance(plain, Raised):
+        reader.fault = type(plain.error).__name__
+        plain = _name_textless(value, plain)
+    text = plain if isinstance(plain, str) else _JSON.encode(plain)
+    # This length is an estimate: each value that was not read counts with the average length of the read values.
+    length = reader.full_length or int(len(text) * (1 + reader.left_out / max(reader.seen, 1)))
     if type(value) is FirstItems:
         kept = f"the first {len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; {kept} are kept"
         text, length = text + more, length + len(more)
-    text = text or "(no output)"
+    text = f"(only whitespace: {text[:40]!r})" if text.isspace() else text or "(no output)"
     if not text.isascii():  # names of files may have lone surrogates, which a request cannot contain
         text = text.encode("utf-8", "backslashreplace").decode()
     length = max(length, len(text))
-    if len(text) > limit:
-        size = attempt_call(_count_items, value)
-        text = cut(text, limit, "" if isinstance(size, Raised) else size, length)
-    return Described(text, length, fault)
-
-
-def _describe_compound(value: object, limit: int) -> Described:
-    """Return a description of a value that is no scalar. Its text may be longer than `limit`."""
-    if found := describe_table(value) or describe_picture(value, limit):
-        return Described(*found)
-    reader = _Reader()
-    plain = reader.read(value)
-    text = plain if isinstance(plain, str) else _JSON.encode(plain)
-    # The full length is an estimate: each value that was not read counts with the average length of the read values.
-    return Described(text, int(len(text) * (1 + reader.left_out / reader.seen)), reader.fault)
+    return Described(cut(text, limit, reader.size, length), length, reader.fault)
 
 
 @dataclasses.dataclass
 class _Reader:
-    """Converts a structure to plain JSON data. A part without a JSON form becomes a text. Reads at most _MAX_ITEMS values."""
+    """Converts a value to plain JSON data. A part without a JSON form becomes a text. Reads at most _MAX_ITEMS values."""
 
-    seen: int = 0
-    left_out: int = 0
+    limit: int
+    size: str = ""
+    """The number of items of the outermost value, in words, for the note in a shortened text."""
+    full_length: int = 0
+    """The length of the full text of the outermost value, if it is a table or a picture."""
     fault: str = ""
     """The name of the exception that the outermost value raised, if any. A part that raises is replaced by a note."""
+    seen: int = 0
+    left_out: int = 0
     _inside: set[int] = dataclasses.field(default_factory=set)
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -139,16 +128,17 @@ class _Reader:
         if depth > _MAX_DEPTH:
             return f"<{_name_type(value)}, nested deeper>"
         self._inside.add(id(value))
-        made = attempt_call(self._read_compound, value, depth + 1)
+        made = attempt_call(self._read_compound, value, depth)
         self._inside.discard(id(value))
         if not isinstance(made, Raised):
             return made
-        self.fault = type(made.error).__name__ if depth == 0 else self.fault
+        self.fault = "" if depth else type(made.error).__name__
         return _name_textless(value, made)
 
     def _read_compound(self, value: Any, depth: int) -> object:
-        if found := describe_table(value) or describe_picture(value, _NESTED_LIMIT):
-            return cut(found[0], _NESTED_LIMIT)
+        if found := describe_table(value) or describe_picture(value, _NESTED_LIMIT if depth else self.limit):
+            self.full_length = self.full_length if depth else found[1]
+            return cut(found[0], _NESTED_LIMIT) if depth else found[0]
         own = getattr(type(value), "_repr_model_", None)  # instances of proxies seem to have every attribute
         if callable(own) and isinstance(text := own(value), str):
             return text
@@ -156,15 +146,19 @@ class _Reader:
             dumped = attempt_call(lambda: value.model_dump(mode="json", by_alias=True, warnings="none"))
             if not isinstance(dumped, Raised):
                 return self.read(dumped, depth)
-            names = [name for name, field in type(value).model_fields.items() if field.repr]
-            value = {name: getattr(value, name, None) for name in names}
+            fields = type(value).model_fields.items()
+            value = {name: getattr(value, name, None) for name, field in fields if field.repr}
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            names = [field.name for field in dataclasses.fields(value) if field.repr]
-            value = {name: getattr(value, name, None) for name in names}
+            value = {
+                one.name: getattr(value, one.name, None) for one in dataclasses.fields(value) if one.repr
+            }
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
             value = dict(zip(value._fields, value, strict=False))
         if isinstance(value, (Mapping, AbstractSet, list, tuple, deque, ValuesView)):
-            return self._read_items(value, depth)
+            count = value.given if type(value) is FirstItems else len(value)
+            kind = "an object with {:,} entries; " if isinstance(value, Mapping) else "a list of {:,} items; "
+            self.size = self.size if depth else kind.format(count)
+            return self._read_items(value, depth + 1)
         return _describe_object(value)
 
     def _read_items(self, values: Any, depth: int) -> object:
@@ -254,15 +248,6 @@ def _name_type(value: object) -> str:
     kind = type(value)
     is_known = kind.__module__ in ("builtins", "__main__")
     return kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _count_items(value: object) -> str:
-    """Return how many items a value has, in words, for the note in a shortened text; "" for a value without items."""
-    if isinstance(value, Mapping):
-        return f"an object with {len(value):,} entries; "
-    if isinstance(value, FirstItems):
-        return f"a list of {value.given:,} items; "
-    return f"a list of {len(value):,} items; " if isinstance(value, (list, tuple, set, frozenset)) else ""
 
 
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
