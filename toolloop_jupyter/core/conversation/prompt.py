@@ -209,24 +209,21 @@ class _Writer:
         """Add an image of `value` and return True; return False if no image can be made. Raises ArgumentInvalid for a figure or a
         picture of which neither an image nor a text can be made.
         """
-        found = attempt_call(is_drawable, value)
-        if found is not True:
+        if attempt_call(is_drawable, value) is not True:
             return False
-        data = draw_picture(value)
-        if data:
+        if data := draw_picture(value):
             self._add_picture(data, name)
-        elif issubclass(type(value), (bytes, bytearray)):
+            return True
+        what = name or "a picture of the prompt"
+        if issubclass(type(value), (bytes, bytearray)):
             size = measure_picture(bytes(value))  # type: ignore[call-overload]  # they are bytes
             raise ArgumentInvalid(
-                f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
+                f"{what} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
             )
-        elif find_figure(value) is not None or describe(value).text.startswith(
-            "<"
-        ):  # the text only names its type
-            raise ArgumentInvalid(
-                f"{name or 'a picture of the prompt'} cannot be drawn as a picture (an address is never fetched)"
-            )
-        return bool(data)
+        names_type_only = describe(value).text.startswith("<")
+        if names_type_only or find_figure(value) is not None:
+            raise ArgumentInvalid(f"{what} cannot be drawn as a picture (an address is never fetched)")
+        return False
 
     def _add_picture(self, data: bytes, name: str) -> None:
         part = {"type": "image_url", "image_url": {"url": make_address(data)}}
@@ -324,16 +321,15 @@ def _read_file(path: Path) -> bytes:
     """Return the bytes of a file. Raises ArgumentInvalid for a file that cannot be read or is too large."""
     try:
         size = path.stat().st_size
-        if not path.is_file():
-            raise ArgumentInvalid(f"{str(path)!r} is no file")
-        if size > MOST_FILE:
-            raise ArgumentInvalid(_explain_size(path.name, size))
-        return path.read_bytes()
+        data = path.read_bytes() if path.is_file() and size <= MOST_FILE else None
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        if isinstance(error, ArgumentInvalid):
-            raise
         why = getattr(error, "strerror", None) or error
         raise ArgumentInvalid(f"cannot read the file {str(path)!r}: {why}") from None
+    if data is None:
+        raise ArgumentInvalid(
+            _explain_size(path.name, size) if path.is_file() else f"{str(path)!r} is no file"
+        )
+    return data
 
 
 def _explain_size(name: str, size: int) -> str:
