@@ -181,7 +181,7 @@ def test_nothing_happens_at_import():
         "before = {name: value for name, value in vars(Result).items()}\n"
         "import toolloop_jupyter.api\n"
         "assert {name: value for name, value in vars(Result).items()} == before\n"
-        "from toolloop_jupyter.notebook.kernel import cells\n"
-        "assert not cells._watcher._watching\n"
+        "from toolloop_jupyter.notebook.kernel import where\n"
+        "assert not where.last_cell._watching\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -29,7 +29,7 @@ def surroundings(monkeypatch):
     def pretend(*, in_kernel=True, stdin=True, widgets=True, nbclient=False):
         monkeypatch.setattr(kernel, "in_kernel", lambda: in_kernel)
         monkeypatch.setattr(kernel, "has_stdin", lambda: stdin)
-        monkeypatch.setattr(kernel, "has_widgets", lambda: widgets)
+        monkeypatch.setattr(kernel, "has_widgets", lambda: widgets and in_kernel)
         monkeypatch.setattr(kernel, "executes_notebooks", lambda: nbclient)
         monkeypatch.setattr(kernel, "delivers_clicks", lambda: True)
         monkeypatch.setattr(asking._Clicks, "arrive", None)

@@ -145,17 +145,12 @@ def test_display_and_update(live, way):
     """`display` and `update` work from the run, from threads, and from a later cell; the bundle arrives whole."""
     live.execute(
         "async def shows():\n    global cell\n    cell = kernel.Cell.here()\n"
-        "    cell.display({'text/plain': 'one', 'text/html': '<b>one</b>'}, {'a': 1}, 'block')\n"
-        "    await asyncio.to_thread(cell.update, {'text/plain': 'two'}, 'block', {'b': 2})\n"
+        "    cell.display({'text/plain': 'one', 'text/html': '<b>one</b>'}, 'block')\n"
+        "    await asyncio.to_thread(cell.update, {'text/plain': 'two'}, 'block')\n"
     )
     first = live.execute(way("shows"))
     (block,) = first.outputs
-    assert (block.data, block.metadata, block.display_id, block.updates) == (
-        {"text/plain": "two"},
-        {"b": 2},
-        "block",
-        1,
-    )
+    assert (block.data, block.display_id, block.updates) == ({"text/plain": "two"}, "block", 1)
     second = live.execute(
         "cell.display({'text/plain': 'three'}); cell.update({'text/plain': 'four'}, 'block')"
     )
@@ -253,7 +248,7 @@ def test_a_tools_clear_output_does_not_clear_the_run(live, way):
 
 def test_cell_id_and_stdin(live):
     """The front-end's cell id, and whether it allows stdin, are read from the running request."""
-    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.has_widget_frontend(), kernel.in_kernel(), kernel.in_terminal())"
+    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.has_widgets(), kernel.in_kernel(), kernel.in_terminal())"
     assert live.execute(code, allow_stdin=True).stdout.strip() == "None True True True False"
     assert live.execute(code, allow_stdin=False).stdout.strip() == "None False False True False"
     message = live.client.session.msg("execute_request", dict(CONTENT, code=code))

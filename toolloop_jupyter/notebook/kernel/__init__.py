@@ -58,25 +58,27 @@ parent back while the callback waits. In ipykernel 7.4, the next cell begins onl
 Where a run's output goes
 -------------------------
 
-A run's output goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's output objects: two
+A run's output goes to the cell that started the run. `Cell.here()` (`output.py`) copies the kernel's output objects: two
 `OutStream`s and one `ZMQDisplayPublisher`. The parent of the copies is set once, so neither a comm message nor a later cell can
-redirect the copies. `capture.py` sends the prints and displays of tools to the copies. There is one exception: the parent of a
+redirect the copies. `capture` sends the prints and displays of tools to the copies. There is one exception: the parent of a
 message that updates an earlier output is the cell that runs now, since nbclient reads only messages of the running cell.
 """
 
-from .capture import capture, redirect_output
-from .cells import Cell, find_last_error, name_cells, unwatch_cells, watch_cells
 from .comms import CardComms, running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
-from .sync import StreamRunner, can_run_sync, find_kernel_loop, is_nested, nest_loop, run_sync
+from .output import Cell, capture, redirect_output
+from .sync import StreamRunner, can_run_sync, is_nested, nest_loop, run_sync
 from .where import (
     delivers_clicks,
     executes_notebooks,
+    find_kernel_loop,
     get_shell,
     has_stdin,
-    has_widget_frontend,
     has_widgets,
     ignores_ctrl_c,
     in_kernel,
     in_terminal,
+    name_cells,
+    unwatch_cells,
+    watch_cells,
 )

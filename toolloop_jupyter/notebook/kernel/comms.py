@@ -12,15 +12,21 @@ import inspect
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...core.execution import describe_error
-from .capture import copy_context_without_target, flush, get_target
-from .cells import Cell, in_callback
 from .interrupts import cancelling_on_ctrl_c
-from .where import Kernel, Message, get_kernel
+from .output import Cell, MethodHooks, flush, get_target, redirect_output
+from .where import Kernel, Message, find_kernel_loop, get_kernel, get_kind, in_callback
 
 T = TypeVar("T")
 _Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
@@ -79,8 +85,7 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
 
     `outer` is the task that has called the sync code, or None.
     """
-    kernel = get_kernel()
-    kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
+    kernel, kernel_loop = get_kernel(), find_kernel_loop()
     if kernel is None or kernel_loop is None:
         with cancelling_on_ctrl_c():
             yield
@@ -144,7 +149,8 @@ class _Pump:
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
         # This task runs without the run's target, since the prints of a widget's callback are not output of the run.
-        self._task: asyncio.Task[None] = copy_context_without_target().run(asyncio.ensure_future, self._run())
+        with redirect_output(None):
+            self._task = asyncio.ensure_future(self._run())
 
     @staticmethod
     def join(kernel: Kernel, outer: asyncio.Task[object] | None) -> _Pump:
@@ -153,8 +159,8 @@ class _Pump:
         `outer` is the task whose sync code waits for the run, or None.
         """
         if not _pumps:
-            _contain_exits(asyncio.get_running_loop())
-            _send_idle_after_comms(kernel)
+            _while_pumping.enter_context(_containing_exits(asyncio.get_running_loop()))
+            _while_pumping.enter_context(_sending_idle_after_comms(kernel))
         if not _pumps or _pumps[-1].dispatches_in(outer):
             _pumps.append(_Pump(kernel, outer))
         _pumps[-1]._users += 1
@@ -172,8 +178,7 @@ class _Pump:
             return []
         _pumps.remove(self)
         if not _pumps:
-            _let_exits_pass(asyncio.get_running_loop())
-            _stop_sending_idle(self._kernel)
+            _while_pumping.close()
         self._task.cancel()
         held_up = any(self.dispatches_in(pump._outer) for pump in _pumps)
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
@@ -234,17 +239,16 @@ class _Pump:
             if channel == "shell":
                 # From now on, the message is the parent of all output. In ipykernel 6.17, it would also become the parent of
                 # output that is still in the buffers. So the buffers are flushed first.
-                del kernel.set_parent
+                hook.remove()
                 self._of_cell = _State.of(kernel)
                 flush(None)
             set_parent_before(ident, parent, channel)
 
-        kernel.set_parent = set_parent
+        hook = MethodHooks(kernel, set_parent=set_parent)
         try:
             await dispatch(*arguments)
         finally:
-            if vars(kernel).get("set_parent") is set_parent:
-                del kernel.set_parent
+            hook.remove()
             self._of_cell.give_back(kernel)
             if self._new_handler is not None:
                 signal.signal(signal.SIGINT, self._new_handler)
@@ -272,6 +276,8 @@ class _Pump:
 
 _pumps: list[_Pump] = []
 """The pumps; the newest pump is the last one."""
+_while_pumping = ExitStack()
+"""The contexts that last while there is a pump."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
@@ -307,16 +313,11 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
         answer = before(stream, msg, idents)
         return bool(await answer if inspect.isawaitable(answer) else answer)
 
-    kernel.should_handle = should_handle
+    hook = MethodHooks(kernel, should_handle=should_handle)
     try:
         yield
     finally:
-        if vars(kernel).get("should_handle") is should_handle:
-            del kernel.should_handle
-            if (
-                getattr(before, "__self__", None) is not kernel
-            ):  # true if this callback runs while another callback waits
-                kernel.should_handle = before
+        hook.remove()
         # The cells wait a little longer, until the kernel has restored the parent.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
@@ -356,12 +357,14 @@ class CardComms:
         if kernel is None:
             return True
         parent: Message = kernel.get_parent("shell")
-        is_message = (parent.get("header") or {}).get("msg_type") == "comm_msg"
-        return is_message and (parent.get("content") or {}).get("comm_id") == getattr(comm, "comm_id", "")
+        return get_kind(parent) == "comm_msg" and (parent.get("content") or {}).get("comm_id") == getattr(
+            comm, "comm_id", ""
+        )
 
 
-def _send_idle_after_comms(kernel: Kernel) -> None:
-    """Let the kernel send the status "idle" after each comm message that was handled while a cell is running.
+@contextmanager
+def _sending_idle_after_comms(kernel: Kernel) -> Iterator[None]:
+    """During the `with` block, send the status "idle" after each comm message that was handled while a cell is running.
 
     ipykernel 7.4 does not send this status itself. In a front-end, ipywidgets sends the next change of a field only after it has
     received "idle" for the previous change. Without "idle", the kernel would not get a second change of the same field.
@@ -370,6 +373,7 @@ def _send_idle_after_comms(kernel: Kernel) -> None:
     """
     before: Any = kernel.dispatch_shell
     if "concurrent" not in inspect.signature(before).parameters:
+        yield
         return
 
     async def dispatch_shell(*arguments: object, **options: object) -> None:
@@ -377,23 +381,19 @@ def _send_idle_after_comms(kernel: Kernel) -> None:
         if options.get("concurrent"):
             kernel._publish_status("idle", "shell")  # the parent is still the comm message
 
-    dispatch_shell._toolloop_below = before  # type: ignore[attr-defined]
-    kernel.dispatch_shell = dispatch_shell
+    hook = MethodHooks(kernel, dispatch_shell=dispatch_shell)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
-def _stop_sending_idle(kernel: Kernel) -> None:
-    below = getattr(vars(kernel).get("dispatch_shell"), "_toolloop_below", None)
-    if below is not None:
-        del kernel.dispatch_shell
-        if getattr(below, "__self__", None) is not kernel:  # other code has set `below`
-            kernel.dispatch_shell = below
+@contextmanager
+def _containing_exits(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """During the `with` block, turn SystemExit into RuntimeError in the tasks that the code of a run starts on this loop.
 
-
-# --- Tasks that a tool starts: a SystemExit in such a task would end asyncio's loop, and so the kernel.
-
-
-def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
-    """Turn SystemExit into RuntimeError in the tasks that the code of a run starts on this loop."""
+    A SystemExit in such a task would end asyncio's loop, and so the kernel.
+    """
     below: Any = loop.get_task_factory()
 
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:
@@ -403,14 +403,12 @@ def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
         task.add_done_callback(lambda _: work.close())
         return task
 
-    make_task._toolloop_below = below  # type: ignore[attr-defined]
     loop.set_task_factory(cast("Any", make_task))
-
-
-def _let_exits_pass(loop: asyncio.AbstractEventLoop) -> None:
-    factory: Any = loop.get_task_factory()
-    if hasattr(factory, "_toolloop_below"):
-        loop.set_task_factory(factory._toolloop_below)
+    try:
+        yield
+    finally:
+        if loop.get_task_factory() is make_task:
+            loop.set_task_factory(below)
 
 
 async def _contain_exit(work: Coroutine[object, Any, T]) -> T:

@@ -33,11 +33,10 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import STOPPED, HarnessError, Mistake
-from .capture import redirect_output
-from .cells import Cell, in_callback
 from .comms import serving_nested_run, while_callback_waits
 from .interrupts import LOOK_UP, Interrupted, Interrupts, find_idle_loop, show_in_one_line
-from .where import get_kernel, get_shell, in_kernel
+from .output import Cell, redirect_output
+from .where import find_kernel_loop, get_kernel, get_shell, in_callback, in_kernel
 
 T = TypeVar("T")
 Make: TypeAlias = Callable[[], Coroutine[object, Any, T]]
@@ -231,12 +230,6 @@ def is_nested() -> bool:
     """Return whether `nest_loop` was called in this kernel."""
     made = vars(find_kernel_loop() or object).get("run_until_complete")
     return getattr(made, "func", None) is _run_until_complete
-
-
-def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
-    # In ipykernel 6 and 7, `io_loop` is tornado's loop. Its public attribute `asyncio_loop` is the loop of asyncio.
-    return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
 
 
 def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:

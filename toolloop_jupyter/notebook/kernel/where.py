@@ -1,8 +1,10 @@
-"""Where this code runs (a kernel, a terminal IPython, plain Python), and whether a person can answer there."""
+"""Where this code runs (a kernel, a terminal IPython, plain Python), which cell runs, and whether a person can answer."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -73,17 +75,8 @@ def has_stdin() -> bool:
 
 
 def has_widgets() -> bool:
-    """Return whether ipywidgets is installed. This does not import ipywidgets."""
-    return find_spec("ipywidgets") is not None
-
-
-def has_widget_frontend() -> bool:
-    """Return whether a person can probably click a widget: this is a kernel with widgets, and its client answers `input()`.
-
-    The kernel is never told whether its front-end shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs
-    that run a notebook do not. `%toolloop doctor` is certain, since it shows a button and waits for a click.
-    """
-    return in_kernel() and has_stdin() and has_widgets()
+    """Return whether this is a kernel, and ipywidgets is installed. This does not import ipywidgets."""
+    return in_kernel() and find_spec("ipywidgets") is not None
 
 
 def executes_notebooks() -> bool:
@@ -103,3 +96,93 @@ def delivers_clicks() -> bool:
     from ipykernel._version import version_info
 
     return version_info[:2] >= (7, 4)
+
+
+def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
+    # In ipykernel 6 and 7, `io_loop` is tornado's loop. Its public attribute `asyncio_loop` is the loop of asyncio.
+    return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
+
+
+# --- The message that the kernel handles now, and the cell that ran last.
+
+
+def get_id(message: Message) -> str:
+    """Return the id of a message; "" for {}."""
+    return str((message.get("header") or {}).get("msg_id") or "")
+
+
+def get_kind(message: Message) -> str:
+    """Return the type of a message, for example "execute_request"; "" for {}."""
+    return str((message.get("header") or {}).get("msg_type") or "")
+
+
+class LastCell:
+    """Remembers the cell that began last."""
+
+    def __init__(self) -> None:
+        self.request: Message = {}
+        """The `execute_request` message of the cell that began last. {} if no cell has begun yet."""
+        self._watching = False
+
+    def watch(self) -> None:
+        """Remember the present cell, and from now on each cell that begins. Outside a kernel, do nothing."""
+        if not self._watching and get_kernel() is not None:
+            self._watching = True
+            self._note()
+            get_shell().events.register("pre_run_cell", self._note)
+
+    def unwatch(self) -> None:
+        """Stop what `watch` has begun, and forget the last cell."""
+        if self._watching:
+            self._watching, self.request = False, {}
+            get_shell().events.unregister("pre_run_cell", self._note)
+
+    def _note(self, *_: object) -> None:
+        kernel = get_kernel()
+        request: Message = {} if kernel is None else kernel.get_parent("shell")
+        if get_kind(request) == "execute_request":
+            self.request = request
+
+
+last_cell = LastCell()
+watch_cells, unwatch_cells = last_cell.watch, last_cell.unwatch
+
+
+def in_callback(kernel: Kernel) -> bool:
+    """Return True if the kernel is handling a widget's message now."""
+    return get_kind(kernel.get_parent("shell")).startswith("comm_")
+
+
+# --- The name of a cell in a traceback: `Cell In[3], line 4`.
+
+_FILE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<end>)')
+_WARNING = re.compile(r"^(?P<file>\S+\.py):(?P<end>\d+: )(?=\w*Warning\b)", re.MULTILINE)
+_IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
+"""Matches the file name of a cell in a terminal with IPython 7.34."""
+
+
+def name_cells(traceback: str) -> str:
+    """Return the traceback with readable names such as `Cell In[3]` in the place of the temporary file names of cells.
+
+    Lines of `warnings` are changed in the same way. The kernel chooses the temporary names: they say nothing to a person, and are
+    different at each start of the kernel. The names of other files are not changed.
+    """
+
+    def name(match: re.Match[str]) -> str:
+        cell = _name_cell(match["file"])
+        return f"{cell}, line {match['end']}" if cell else match[0]
+
+    return _WARNING.sub(name, _FILE.sub(name, traceback))
+
+
+def _name_cell(filename: str) -> str:
+    """Return a name such as `Cell In[3]` if `filename` is the temporary file name of a cell. Return "" for other files."""
+    compiler: Any = getattr(get_shell(), "compile", None)
+    if hasattr(compiler, "format_code_name"):  # IPython >= 8
+        return " ".join(compiler.format_code_name(filename) or ())
+    if plain := _IPYTHON_7.match(filename):
+        return f"Cell In[{plain[1]}]"
+    # private: in a kernel, IPython 7.34 has `_filename_map`. IPython >= 8 has the public `format_code_name` instead.
+    number = getattr(compiler, "_filename_map", {}).get(filename)
+    return "" if number is None else f"Cell In[{number}]"

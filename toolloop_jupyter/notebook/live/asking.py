@@ -39,14 +39,14 @@ class _Clicks:
 
 
 def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
-    """Return how a person can be asked here, or "nobody". `means` is the person's setting (`%config ToolLoop.ask`)."""
+    """Return how a person can be asked here, or "nobody". `means` is the person's setting (`%config ToolLoop.ask`).
+
+    The kernel is never told whether its front-end shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs
+    that run a notebook do not. `%toolloop doctor` is certain, since it shows a button and waits for a click.
+    """
     if means == "input" and kernel.has_stdin():
         return "input"
-    if (
-        kernel.in_kernel()
-        and kernel.has_widgets()
-        and (means == "card" or kernel.has_stdin() or _Clicks.arrive)
-    ):
+    if kernel.has_widgets() and (means == "card" or kernel.has_stdin() or _Clicks.arrive):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
 
@@ -117,7 +117,7 @@ def may_have_buttons() -> bool:
     """Return False if a button surely cannot be clicked: outside a kernel, without ipywidgets, or if a program such as nbconvert
     executes the notebook.
     """
-    return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
+    return kernel.has_widgets() and not kernel.executes_notebooks()
 
 
 def note_click() -> None:

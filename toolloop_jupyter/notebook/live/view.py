@@ -34,7 +34,7 @@ from ..transcript import (
     progress_block,
     without_style,
 )
-from .asking import Means, Unattended, ask_person, name_call, put_card
+from .asking import Means, Unattended, ask_person, find_means, name_call, put_card
 from .outputs import LOADING, RunHooks
 from .places import CellOutput, OutputColumn
 from .writing import CellWriter, TerminalWriter
@@ -98,7 +98,7 @@ class RunHead:
         """Show the output. The toolbar's button calls `stop`."""
         self._hooks.is_on_page = can_update
         self._is_loading = can_update and self._hooks.doing == LOADING
-        if can_update and kernel.has_widget_frontend():
+        if can_update and find_means() == "card":
             from ..widgets import Toolbar
 
             self._toolbar = Toolbar(stop)

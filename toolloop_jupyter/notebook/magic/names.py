@@ -10,6 +10,7 @@ import difflib
 import inspect
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -109,8 +110,9 @@ def _find_value(name: str, names: Names) -> object:
     """Return the value for `{{name}}`; MISSING if there is no such variable."""
     if name in names:
         return names[name]
-    error = kernel.find_last_error() if name == LAST_ERROR else None
-    return MISSING if error is None else error
+    # IPython stores the error that it has shown last in `sys.last_value`, as Python does.
+    error = getattr(sys, "last_value", None) if name == LAST_ERROR else None
+    return error if isinstance(error, BaseException) else MISSING
 
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

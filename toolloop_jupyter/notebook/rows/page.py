@@ -20,7 +20,7 @@ from ...core.rows import RowsRun
 from ...core.text import hide
 from .. import kernel
 from ..html import counted
-from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, put_card
+from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, find_means, put_card
 from ..transcript import (
     REACH_OF_ROWS,
     Block,
@@ -200,7 +200,7 @@ class BlockInCell(Screen):
         self._bar: StopBar | None = None
 
     def begin(self, stop: Callable[[], None]) -> None:
-        if kernel.has_widget_frontend():
+        if find_means() == "card":
             from ..widgets import StopBar
 
             self._bar = StopBar(stop, "Stop all rows")

@@ -1,4 +1,4 @@
-"""Where output goes, without a kernel: `capture.py`."""
+"""Where output goes, without a kernel: `output.py`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import threading
 
 import pytest
 
-from toolloop_jupyter.notebook.kernel.capture import capture
-from toolloop_jupyter.notebook.kernel.cells import Cell
 from toolloop_jupyter.notebook.kernel.comms import serving_clicks
+from toolloop_jupyter.notebook.kernel.output import Cell, capture
 from toolloop_jupyter.notebook.kernel.sync import run_sync
 from toolloop_jupyter.notebook.kernel.where import (
     delivers_clicks,
     get_shell,
-    has_widget_frontend,
+    has_widgets,
     in_kernel,
 )
 
@@ -144,7 +143,7 @@ def test_what_is_no_text():
 
 def test_plain_python(capsys):
     """Without a shell a cell prints the text/plain, updates show nothing, and `serving_clicks` does nothing."""
-    assert (get_shell(), in_kernel(), has_widget_frontend(), delivers_clicks()) == (
+    assert (get_shell(), in_kernel(), has_widgets(), delivers_clicks()) == (
         None,
         False,
         False,
@@ -168,7 +167,7 @@ def test_a_cell_inside_a_capture():
     got = []
     with capture(kept(got)):
         cell = Cell.here()
-    cell.display({"text/plain": "block"}, {"a": 1}, "id")
+    cell.display({"text/plain": "block"}, "id")
     cell.update({"text/plain": "again"}, "id")
     with cell.outputs():
         print("text")
@@ -178,7 +177,7 @@ def test_a_cell_inside_a_capture():
     ]
     (_, shown), (_, replaced) = got[:2]
     assert (shown.metadata, shown.display_id, shown.replaces, replaced.replaces) == (
-        {"a": 1},
+        {},
         "id",
         False,
         True,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from toolloop_jupyter.notebook.kernel import cells
+from toolloop_jupyter.notebook.kernel import where
 
 TRACE = 'Traceback (most recent call last):\n  File "{}", line 4, in look\nValueError: no\n'
 
@@ -14,30 +14,30 @@ TRACE = 'Traceback (most recent call last):\n  File "{}", line 4, in look\nValue
 def compiled(monkeypatch):
     """A shell that has compiled cell 3, and the file name that it gave it."""
     shell = InteractiveShell()
-    monkeypatch.setattr(cells, "get_shell", lambda: shell)
+    monkeypatch.setattr(where, "get_shell", lambda: shell)
     return shell, shell.compile.cache("def look(): ...", 3)
 
 
 def test_a_cell_has_its_number(compiled):
     """A line of a cell is named by the number in front of that cell."""
     _, name = compiled
-    assert "  Cell In[3], line 4, in look\n" in cells.name_cells(TRACE.format(name))
+    assert "  Cell In[3], line 4, in look\n" in where.name_cells(TRACE.format(name))
 
 
 @pytest.mark.parametrize("name", ["/tmp/ipykernel_5/12.py", "<ipython-input-3-21bfe1fa8401>"])
 def test_a_cell_has_its_number_on_ipython_7(name, monkeypatch):
     """IPython 7.34, whose compiler has no function for it, gives the same name, in a kernel and in a terminal."""
     old = SimpleNamespace(_filename_map={"/tmp/ipykernel_5/12.py": 3})
-    monkeypatch.setattr(cells, "get_shell", lambda: SimpleNamespace(compile=old))
-    assert "  Cell In[3], line 4, in look\n" in cells.name_cells(TRACE.format(name))
+    monkeypatch.setattr(where, "get_shell", lambda: SimpleNamespace(compile=old))
+    assert "  Cell In[3], line 4, in look\n" in where.name_cells(TRACE.format(name))
 
 
 def test_files_keep_their_names(compiled):
     """A module's file stays as it is."""
-    assert cells.name_cells(TRACE.format("lib/tools.py")) == TRACE.format("lib/tools.py")
+    assert where.name_cells(TRACE.format("lib/tools.py")) == TRACE.format("lib/tools.py")
 
 
 def test_without_a_shell_nothing_changes(monkeypatch):
     """In plain Python a traceback stays as it is."""
-    monkeypatch.setattr(cells, "get_shell", lambda: None)
-    assert cells.name_cells(TRACE.format("x.py")) == TRACE.format("x.py")
+    monkeypatch.setattr(where, "get_shell", lambda: None)
+    assert where.name_cells(TRACE.format("x.py")) == TRACE.format("x.py")

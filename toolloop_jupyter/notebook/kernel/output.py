@@ -1,0 +1,604 @@
+"""Send output to the right place: prints and displays of tools, and the outputs of a run (`Cell`).
+
+The target of an output is the value of a context variable. `redirect_output(target)` sets the target for the code in its `with`
+block, for the tasks of this code, and for threads that run in a copy of the context (`asyncio.to_thread` and tool threads do
+this). While a redirection is active, there are hooks on `sys.stdout`, on `sys.stderr`, on the shell's display publisher, and on
+the methods that send a cell's value and traceback. For each output, a hook looks up the target of the calling code. If there is
+no target, the output goes to the same place as without a hook. When the last redirection ends, the hooks are removed. Other code
+may still have a removed hook, for example a logging handler that has stored `sys.stderr`. This hook then passes all output on.
+
+If a tool starts a thread without a copy of the context, the thread has no target. If only one tool is running at that time, the
+thread is assigned to this tool, also after the tool has ended. If several tools are running, it is not known which of them has
+started the thread. So the thread's output is not redirected.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from typing import Any, cast
+from weakref import WeakKeyDictionary, WeakSet
+
+from ...core.execution import IDLE_THREAD, TOOL_THREAD
+from .where import Message, get_id, get_kernel, get_shell, in_callback, last_cell
+
+Sink = Callable[[str, Any], None]
+"""A function that takes ("stdout", text), ("stderr", text) or ("display", Bundle). It is called in the thread that writes."""
+
+
+class Bundle(dict[str, object]):
+    """A MIME bundle of `display()`: MIME type -> data.
+
+    If `replaces` is True, the bundle replaces an earlier output with the same `display_id`.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None,
+        display_id: str | None,
+        *,
+        replaces: bool = False,
+    ) -> None:
+        super().__init__(data)
+        self.metadata, self.display_id, self.replaces = metadata or {}, display_id, replaces
+
+
+class Target:
+    """Receives redirected output."""
+
+    may_be_cleared = False
+    """True if `clear_output()` in the redirected code clears this target. If a target shows a transcript, this is False."""
+
+    def write(self, name: str, text: str) -> None: ...
+    def flush(self, name: str) -> None: ...
+    def publish(self, bundle: Bundle) -> None: ...
+    def clear(self, wait: bool = True) -> None: ...  # noqa: FBT001, FBT002 - IPython's own signature
+
+
+_target: ContextVar[Target | None] = ContextVar("toolloop_output")
+"""The target of the code in this context. None: the output is not redirected. If the variable has no value, the target depends on
+the thread (`_find_target_of_thread`)."""
+
+
+def get_target() -> Target | None:
+    """Return the target of the current context, or None if output is not redirected."""
+    return _target.get(None)
+
+
+@contextmanager
+def redirect_output(target: Target | None) -> Iterator[None]:
+    """Send prints and displays of the `with` block, and of the tasks and threads that it starts, to `target`.
+
+    If `target` is None, output is not redirected in the block.
+    """
+    hooks = _install_hooks() if target is not None else []
+    before = get_target()
+    token = _target.set(target)
+    try:
+        yield
+    finally:
+        try:
+            _target.reset(token)
+        except ValueError:  # the block ends in a copy of the context in which it began
+            _target.set(before)
+        with _lock:
+            for hook in hooks:
+                hook.users -= 1
+                if not hook.users:
+                    hook.remove()
+
+
+@contextmanager
+def redirect_tool(target: Target) -> Iterator[None]:
+    """Redirect output as `redirect_output` does, but include threads that have no copy of the context.
+
+    If a thread still runs after the `with` block, its output is redirected until the thread ends.
+    """
+    redirection = _Redirection(target, get_target())
+    with redirect_output(target):
+        _entered.append(redirection)
+        try:
+            yield
+        finally:
+            _redirect_threads_left(redirection)
+            _entered.remove(redirection)
+
+
+def capture(sink: Sink) -> AbstractContextManager[None]:
+    """Send prints and displays of the `with` block, and of the tasks and threads that it starts, to `sink` instead of the cell.
+
+    In the block, `clear_output()` does nothing, since it would clear the whole cell. Captures may be nested or overlap, and may
+    end in any order.
+    """
+    return redirect_tool(_SinkTarget(sink, get_target()))
+
+
+class _SinkTarget(Target):
+    def __init__(self, sink: Sink, outer: Target | None) -> None:
+        self._sink, self.outer = sink, outer
+
+    def write(self, name: str, text: str) -> None:
+        self._sink(name, text)
+
+    def publish(self, bundle: Bundle) -> None:
+        self._sink("display", bundle)
+
+
+def flush(target: Target | None) -> None:
+    """Send the buffered prints of `target` to the front-end. If `target` is None, flush the original `stdout` and `stderr`."""
+    for name in ("stdout", "stderr"):
+        if target is not None:
+            target.flush(name)
+        elif (stream := _find_stream(name)) is not None:
+            stream.flush()
+
+
+def _find_stream(name: str) -> Any:
+    """Return the original `sys.stdout` or `sys.stderr` without the hooks of this module. Return None if there is no console."""
+    stream = getattr(sys, name)
+    while isinstance(stream, _StreamHook):
+        stream = stream.below
+    return stream
+
+
+# --- The hooks.
+
+_MARK = "_toolloop_hook"
+"""Each hook that is a method has an attribute with this name. The attribute contains the `MethodHooks` that set the hook."""
+_lock = threading.RLock()
+"""A thread holds this lock while it installs or removes hooks."""
+
+
+def _install_hooks() -> list[_StreamHook | MethodHooks]:
+    """Install the hooks that are missing, and add 1 to the `users` of each hook. Return all hooks.
+
+    `users` is the number of redirections that need the hook.
+    """
+    hooks: list[_StreamHook | MethodHooks] = []
+    with _lock:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is None:  # no console (pythonw)
+                continue
+            if not isinstance(stream, _StreamHook):
+                stream = _StreamHook(name, stream)
+                setattr(sys, name, stream)
+            hooks.append(stream)
+            if type(stream.below).__name__ == "OutStream":
+                # A logging handler may have stored ipykernel's stream earlier. Such a handler does not use `sys.stderr`. So the
+                # stream itself gets a hook, too. IPython 9 replaces its method `write`, too, while a cell runs.
+                hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
+        shell: Any = get_shell()
+        publisher = getattr(shell, "display_pub", None)
+        if publisher is not None:
+            hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
+        results: Any = getattr(shell, "displayhook", None)
+        if hasattr(results, "pub_socket"):  # only the display hook of a kernel has it; others print
+            hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
+            hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
+        for hook in hooks:
+            hook.users += 1
+    return hooks
+
+
+class _StreamHook:
+    """Replaces `sys.stdout` or `sys.stderr`. `below` is the replaced stream.
+
+    If the calling code has a target, its output goes to the target. If not, its output goes to `below`. Methods that do not write
+    are those of `below`.
+    """
+
+    def __init__(self, name: str, below: Any) -> None:
+        self._name, self.below, self.users = name, below, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.below, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.below)
+
+    def write(self, text: str) -> int:
+        return _write(self._name, text, self.below.write)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        target = _find_target()
+        if target is None:
+            self.below.flush()
+        else:
+            target.flush(self._name)
+
+    def remove(self) -> None:
+        """Restore the replaced stream. If other code has replaced this hook meanwhile, change nothing."""
+        if getattr(sys, self._name) is self:
+            below = self.below
+            while isinstance(below, _StreamHook) and not below.users:
+                below = below.below
+            setattr(sys, self._name, below)
+
+
+class MethodHooks:
+    """Replaces methods of the object `owner` by hooks, and later restores the methods.
+
+    The hooks are attributes of `owner`, so other objects of the same class are not changed.
+    """
+
+    def __init__(self, owner: Any, **methods: Callable[..., object]) -> None:
+        self._owner, self._methods, self.users = owner, methods, 0
+        self._before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
+        for name, method in methods.items():
+            setattr(method, _MARK, self)
+            setattr(owner, name, method)
+
+    def remove(self) -> None:
+        """Restore the methods of `owner`. A hook that other code has replaced meanwhile is left alone."""
+        for name, method in self._methods.items():
+            if vars(self._owner).get(name) is method:
+                delattr(self._owner, name)
+                if name in self._before:
+                    setattr(self._owner, name, self._before[name])
+
+
+def _hook_stream(name: str, stream: Any) -> MethodHooks:
+    below = stream.write
+    return MethodHooks(stream, write=lambda text: _write(name, text, below))
+
+
+def _write(name: str, text: str, below: Callable[[str], int]) -> int:
+    """Write `text` to the target of the calling code. If the code has no target, call `below`."""
+    target = _find_target()
+    if target is None:
+        return below(text)
+    if not isinstance(text, str):
+        raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    target.write(name, text)
+    return len(text)
+
+
+def _hook_publisher(publisher: Any) -> MethodHooks:
+    """Hook a display publisher. IPython's `capture_output` gives the shell another publisher, which needs a separate hook."""
+    publish_below, clear_below = publisher.publish, publisher.clear_output
+
+    def publish(
+        data: Mapping[str, object], metadata: Mapping[str, object] | None = None, *args: object, **kwargs: Any
+    ) -> None:
+        target = _find_target()
+        if target is None:
+            publish_below(data, metadata, *args, **kwargs)
+            return
+        display_id = (kwargs.get("transient") or {}).get("display_id")
+        target.publish(Bundle(data, metadata, display_id, replaces=bool(kwargs.get("update"))))
+
+    def clear_output(*args: bool, **kwargs: bool) -> None:
+        target = _find_target()
+        if target is None:
+            clear_below(*args, **kwargs)
+        elif target.may_be_cleared:
+            target.clear(*args, **kwargs)
+
+    return MethodHooks(publisher, publish=publish, clear_output=clear_output)
+
+
+# private: ipykernel 6.17 to 7.4 have `finish_displayhook` and `msg` (of the display hook) and `_showtraceback` (of the shell).
+# These hooks are needed since a kernel sends a cell's value and traceback without the publisher. A tool that calls
+# `get_ipython().run_cell(…)` has such values and tracebacks.
+
+
+def _hook_results(hook: Any) -> MethodHooks:
+    below = hook.finish_displayhook
+
+    def finish_displayhook() -> None:
+        target = _find_target()
+        if target is None:
+            below()
+            return
+        message, hook.msg = hook.msg, None
+        content = (message or {}).get("content") or {}
+        if content.get("data"):
+            target.publish(Bundle(content["data"], content.get("metadata"), None))
+
+    return MethodHooks(hook, finish_displayhook=finish_displayhook)
+
+
+def _hook_tracebacks(shell: Any) -> MethodHooks:
+    below = shell._showtraceback
+
+    def show(etype: object, evalue: object, stb: str | list[str]) -> None:
+        target = _find_target()
+        if target is None:
+            below(etype, evalue, stb)
+        else:
+            target.write("stderr", (stb if isinstance(stb, str) else "\n".join(stb)) + "\n")
+
+    return MethodHooks(shell, _showtraceback=show)
+
+
+def _find_target() -> Target | None:
+    """Return the target of the calling code's context. If `_target` has no value there, return the target of the thread."""
+    try:
+        return _target.get()
+    except LookupError:
+        return _find_target_of_thread(threading.current_thread())
+
+
+# --- Threads without a context.
+
+
+@dataclass(eq=False)
+class _Redirection:
+    """The redirection of one tool or run. `outer` is the target outside of it: for a tool, the target of the tool's run."""
+
+    target: Target
+    outer: Target | None
+    earlier: WeakSet[threading.Thread] = field(
+        default_factory=lambda: WeakSet(t for t in threading.enumerate() if t.name != IDLE_THREAD)
+    )
+    """The threads that were already working when the redirection began."""
+
+
+_entered: list[_Redirection] = []
+_owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
+"""A thread that still runs after its tool has ended -> the target of the tool."""
+_NOT_OF_A_TOOL = (
+    "asyncio_",
+    "ThreadPoolExecutor",
+    "toolloop-late",
+    "toolloop-import",
+    "toolloop-show",
+    IDLE_THREAD,
+)
+"""Prefixes of the names of threads that do not belong to a tool: threads of pools, and threads of this package."""
+
+
+def _find_innermost() -> _Redirection | None:
+    """Return the redirection that is inside all others. Return None if there is none, or if tools run in parallel."""
+    outer = {id(each.outer) for each in _entered if each.outer is not each.target}
+    innermost = [each for each in _entered if id(each.target) not in outer]
+    return innermost[0] if len(innermost) == 1 else None
+
+
+def _find_target_of_thread(thread: threading.Thread) -> Target | None:
+    """Return the target for a thread that has no copy of a context.
+
+    If the thread still runs after its tool has ended, this is the tool's target. If only one tool is running, and the thread
+    began during this tool, it is the target of this tool. Otherwise, there is no target.
+    """
+    innermost = _find_innermost()
+    if innermost is None or thread in _owned:
+        return _owned.get(thread)
+    by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread belongs to the kernel
+    return innermost.target if by_python and thread not in innermost.earlier else None
+
+
+def _redirect_threads_left(redirection: _Redirection) -> None:
+    """Redirect threads that still run when the tool ends: their output goes to the tool's target, and not to a later cell.
+
+    The hooks are removed only after these threads have ended.
+    """
+    # If the class of a thread is a subclass of Thread, the thread belongs to a library (such as tqdm's monitor). It may run as
+    # long as the kernel, so it is left out.
+    own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
+    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
+    if not left:
+        return
+    if _find_innermost() is redirection:
+        for thread in left:
+            if thread.name != TOOL_THREAD:
+                _owned.setdefault(thread, redirection.target)
+    redirected = threading.Event()
+
+    def wait() -> None:
+        with redirect_output(redirection.target):
+            redirected.set()
+            for thread in left:
+                is_worker = thread.name == TOOL_THREAD  # a worker gets another name when its work is done
+                while thread.is_alive() and (not is_worker or thread.name == TOOL_THREAD):
+                    thread.join(0.2)
+
+    threading.Thread(target=wait, name="toolloop-late", daemon=True).start()
+    redirected.wait(1.0)
+
+
+# --- A cell as the place of a run's output.
+
+
+class Cell:
+    """The place to which a run's output goes: a cell, a `capture` block that contains the run, or a terminal."""
+
+    cell_id: str | None
+    """The id that the front-end has given the cell. JupyterLab, Notebook 7 and VS Code send an id; otherwise this is None."""
+    execution: str
+    """The id of the message that started this execution of the cell. Each execution has a different id. "" outside a kernel."""
+    can_update: bool
+    """True if `update()` can replace an output. False in a terminal: there, `display()` prints the text/plain of the bundle."""
+
+    def __init__(self, target: Target | None) -> None:
+        """Make the place for the output that goes to `target`. If `target` is None, this is the running cell, or the terminal."""
+        kernel = get_kernel()
+        if target is None and kernel is not None:
+            parent = kernel.get_parent("shell")
+            # A widget's callback has no cell. Its output goes to the cell that began last, so that it appears in a cell. But if an
+            # Output widget shows the output of the callback, it goes there.
+            is_homeless = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
+            target = _CellTarget(last_cell.request if is_homeless else parent)
+        self._target = target
+        request = target.request if isinstance(target, _CellTarget) else {}
+        self.cell_id = (request.get("metadata") or {}).get("cellId")
+        self.execution = get_id(request)
+        # JupyterLab's Output widget (jupyterlab_widgets 3) ignores `update_display_data` messages.
+        self.can_update = target is not None and not (request and _is_shown_by_widget(request))
+
+    @classmethod
+    def here(cls) -> Cell:
+        """Return the place to which the calling code's output goes now.
+
+        The returned object keeps this place: it sends output there from all threads, even while another cell runs.
+        """
+        return cls(get_target())
+
+    @classmethod
+    def outside_tools(cls) -> Cell:
+        """Return the same as `here`, but for code in a tool, return the place of the run that has called the tool.
+
+        The output of the tool itself may go to another place, since the run may capture it.
+        """
+        target = get_target()
+        while isinstance(target, _SinkTarget):
+            target = target.outer
+        return cls(target)
+
+    def display(self, bundle: Mapping[str, object], display_id: str | None = None) -> None:
+        """Show a MIME bundle as a new output. The values in `bundle` have JSON types; pictures may be bytes."""
+        if self._target is not None:
+            self._target.publish(Bundle(bundle, None, display_id))
+        elif get_shell() is not None:
+            get_shell().display_pub.publish(data=dict(bundle))
+        elif "text/plain" in bundle:
+            sys.stdout.write(f"{bundle['text/plain']}\n")
+
+    def update(self, bundle: Mapping[str, object], display_id: str) -> None:
+        """Replace the output that has this `display_id`. If `can_update` is False, do nothing."""
+        if self._target is not None and self.can_update:
+            self._target.publish(Bundle(bundle, None, display_id, replaces=True))
+
+    def clear(self) -> None:
+        """Remove all outputs at this place. They disappear when the next output arrives, so that the page does not flicker."""
+        if self._target is not None:
+            self._target.clear()
+
+    @contextmanager
+    def outputs(self) -> Iterator[None]:
+        """Send prints and displays of the `with` block, and of the tasks that it starts, to this place.
+
+        The output of a thread is sent here if the thread runs in a copy of the context. If a thread may still run after the end
+        of the run, the code in the thread must use this context manager, too.
+        """
+        if self._target is None:
+            yield
+            return
+        with redirect_output(self._target):
+            try:
+                yield
+            finally:  # so that these prints appear before later prints of the cell
+                flush(self._target)
+
+    @contextmanager
+    def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
+        """Do the same as `outputs` for a whole run, and include threads that still run after their tool has ended.
+
+        If `may_be_cleared` is True, `clear_output()` in a tool clears this place. If not, `clear_output()` does nothing.
+        """
+        if self._target is None:
+            yield
+            return
+        self._target.may_be_cleared = may_be_cleared
+        with redirect_tool(self._target), self.outputs():
+            yield
+
+
+def _is_shown_by_widget(message: Message) -> bool:
+    """Return True if an Output widget shows the output whose parent is this message."""
+    ipywidgets: Any = sys.modules.get("ipywidgets")  # if it is not imported yet, there is no Output widget
+    if ipywidgets is None:
+        return False
+    # private: ipywidgets 8 has `_instances`. ipywidgets 7 has the public `Widget.widgets`, but version 8 warns about its use.
+    instances = getattr(ipywidgets.widgets.widget, "_instances", None)
+    if instances is None:
+        instances = ipywidgets.Widget.widgets
+    outputs = [widget for widget in list(instances.values()) if isinstance(widget, ipywidgets.Output)]
+    return any(output.msg_id == get_id(message) for output in outputs)
+
+
+class _CellTarget(Target):
+    """Sends output to one cell, even if another cell is running.
+
+    A _CellTarget has copies of the kernel's output objects. The parent of these copies is the request of the cell. If `%%capture`
+    or a test has replaced one of ipykernel's output objects, the replacement itself is used, not a copy of it.
+    """
+
+    def __init__(self, request: Message) -> None:
+        self.request = request
+        # In ipykernel >= 6.23, each output object has two places for its parent: a context variable, and a default for all other
+        # contexts. The copies are made in a temporary context. So the variable has no value later, and the default applies in
+        # all threads and tasks.
+        self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
+        self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
+        self._updates = get_id(request), self._publisher
+        """(the id of a request, a publisher whose messages have this request as parent). When a later cell has begun,
+        `_find_publisher_of_updates` replaces both."""
+        flush(None)  # so that earlier prints of the cell appear first
+
+    def write(self, name: str, text: str) -> None:
+        self._streams[name].write(text)
+
+    def flush(self, name: str) -> None:
+        self._streams[name].flush()
+
+    def publish(self, bundle: Bundle) -> None:
+        flush(self)  # so that earlier prints appear first
+        transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
+        publisher = self._find_publisher_of_updates() if bundle.replaces else self._publisher
+        with self._pass_hooks():
+            publisher.publish(
+                data=dict(bundle), metadata=dict(bundle.metadata), transient=transient, update=bundle.replaces
+            )
+
+    def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002
+        flush(self)
+        with self._pass_hooks():
+            self._publisher.clear_output(wait=wait)
+
+    def _pass_hooks(self) -> AbstractContextManager[None]:
+        """Return the redirection that must be active while the publisher sends a message.
+
+        A copied publisher flushes `sys.stdout` and `sys.stderr`. With a redirection to this target, the flush reaches the streams
+        of this target, and not those of the running cell. If the publisher is not a copy, it has a hook of this module. Then output
+        must not be redirected, or the hook would send the message back to this target.
+        """
+        return redirect_output(self if self._is_copied else None)
+
+    def _find_publisher_of_updates(self) -> Any:
+        """Return a publisher for updates. The parent of its messages is the request of the cell that began last.
+
+        This may be a later cell than the cell of this target. A front-end finds the output to update by its display id, so the
+        parent has no effect there. nbclient (0.5 to 0.11) also uses the display id. But it reads only messages whose parent is
+        the cell that it is running, so an update with an earlier cell as parent would be lost.
+        """
+        request = last_cell.request
+        if request and self._is_copied and get_id(request) != self._updates[0]:
+            self._updates = get_id(request), copy_context().run(_copy_publisher, request)[0]
+        return self._updates[1]
+
+
+def _copy_stream(name: str, request: Message) -> Any:
+    from ipykernel import iostream
+
+    stream, stream_class = _find_stream(name), cast("Any", iostream.OutStream)
+    if not isinstance(stream, stream_class):
+        return stream
+    # With watchfd=False, the copy does not redirect the file descriptors of the process.
+    copied = stream_class(stream.session, stream.pub_thread, name, echo=stream.echo, watchfd=False)
+    copied.set_parent(request)
+    return copied
+
+
+def _copy_publisher(request: Message) -> tuple[Any, bool]:
+    """Return (a publisher, True if the publisher is a copy). The parent of a copy's messages is `request`."""
+    from ipykernel import zmqshell
+
+    publisher, publisher_class = get_shell().display_pub, cast("Any", zmqshell.ZMQDisplayPublisher)
+    if not isinstance(publisher, publisher_class):
+        return publisher, False
+    copied = publisher_class(shell=get_shell())
+    for name in ("session", "pub_socket", "topic"):
+        setattr(copied, name, getattr(publisher, name))
+    copied.set_parent(request)
+    return copied, True
