@@ -1,8 +1,7 @@
 """Deliver clicks to a cell that is waiting, and notice interrupts at once. `__init__.py` of this package explains the reasons.
 
-`serving_clicks` and `running_in_cell` are context managers for a run. One `_Pump` serves all runs that wait at the same time. The
-pump wakes the kernel's loop. In ipykernel 6, it also takes comm messages out of the kernel's queue. If a widget's callback
-interrupts a waiting cell and then waits for a run, `while_callback_waits` lets the cell continue.
+`serving_clicks` and `running_in_cell` are context managers for a run. One `_Pump` serves all runs that wait at the same time.
+If a widget's callback interrupts a waiting cell and then waits for a run, `while_callback_waits` lets the cell continue.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ _LOOK = 0.01
 async def serving_clicks() -> AsyncIterator[None]:
     """Deliver clicks during the `async with` block although the cell is waiting, and notice interrupts at once.
 
-    Several runs may be in such a block at the same time. In an awaited cell of IPython in a terminal, Ctrl-C cancels the run, so
-    that no unfinished task remains on IPython's loop. In plain Python, the block does nothing.
+    In an awaited cell of IPython in a terminal, Ctrl-C cancels the run. In plain Python, the block does nothing.
     """
     with _silence_late_clicks():
         async with serving_nested_run(None):
@@ -130,10 +128,9 @@ class _State(NamedTuple):
 class _Pump:
     """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
-    One pump serves all runs that wait at the same time. There is one exception: `run_sync` in a widget's callback waits for a run
-    while a comm message is being handled. The pump that has dispatched this message is blocked until the run ends. So this run
-    gets a new pump. Only the newest pump dispatches messages, so the messages keep their order. Pumps are used only on the
-    kernel's loop.
+    One pump serves all runs that wait at the same time. There is one exception: if sync code in a widget's callback waits for a
+    run, the pump that has dispatched the widget's message is blocked until the run ends. So this run gets a new pump. Only the
+    newest pump dispatches messages, so the messages keep their order. Pumps are used only on the kernel's loop.
     """
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
@@ -154,10 +151,7 @@ class _Pump:
 
     @staticmethod
     def join(kernel: Kernel, outer: asyncio.Task[object] | None) -> _Pump:
-        """Return the pump for a run, and add 1 to the number of runs that use the pump. If necessary, make a new pump.
-
-        `outer` is the task whose sync code waits for the run, or None.
-        """
+        """Return the pump for a run, and count the run. `outer` is the task whose sync code waits for the run, or None."""
         if not _pumps:
             _while_pumping.enter_context(_containing_exits(asyncio.get_running_loop()))
             _while_pumping.enter_context(_sending_idle_after_comms(kernel))
@@ -167,11 +161,10 @@ class _Pump:
         return _pumps[-1]
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Subtract 1 from the number of runs that use the pump. If no run uses the pump any more, end it.
+        """Count one run less. If no run uses the pump any more, end it. Return the tasks that the caller has to wait for.
 
-        Return the tasks that the caller has to wait for. If the pump ends, these are the task of the pump, and the task that is
-        dispatching a message. The second task is left out if there is none, or if it is waiting for another run. If the pump does
-        not end, return an empty list.
+        If the pump ends, these are the task of the pump, and the task that is dispatching a message, unless the second task is
+        waiting for another run.
         """
         self._users -= 1
         if self._users:
@@ -201,7 +194,7 @@ class _Pump:
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
         """Take the oldest comm message out of the queue and return it. All other messages keep their order.
 
-        This method takes all messages out and puts them back without an `await`. So no other task sees an incomplete queue.
+        Without an `await`, no other task sees an incomplete queue.
         """
         queue, taken = self._queue, None
         if queue is None:
@@ -255,10 +248,9 @@ class _Pump:
 
     @contextmanager
     def lend_to_cell(self) -> Iterator[None]:
-        """Restore the parent and the SIGINT handler of the interrupted cell during the `with` block.
+        """During the `with` block, in which a callback waits for a run, restore the parent and the SIGINT handler of the cell.
 
-        A callback uses this block while it waits for a run. So the interrupted cell can continue, and may even end. After the
-        block, the parent and the handler of the callback are restored.
+        So the interrupted cell can continue, and may even end. After the block, those of the callback are restored.
         """
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
@@ -281,9 +273,9 @@ _while_pumping = ExitStack()
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return a context manager. Sync code in the task `outer` must use it while this code waits for a run.
+    """Return the context in which sync code of the task `outer` must wait for a run.
 
-    If the task is handling a comm message, the interrupted cell can continue during the `with` block.
+    If the task is handling a comm message, the interrupted cell can continue meanwhile.
     """
     kernel = get_kernel()
     for pump in _pumps:
@@ -298,12 +290,10 @@ def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextM
 def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
     """Let no new cell begin during the `with` block, in which a callback waits for its run. The present cell may end.
 
-    This is for ipykernel 7. After the callback, the kernel restores the parent that it had before the callback's message. If a
-    new cell began during the callback, this would be the wrong parent for the new cell, and the front-end would show for ever
-    that this cell is running.
+    This is for ipykernel 7. After the callback, the kernel restores the parent that it had before. For a cell that began during
+    the callback, this would be the wrong parent, and the front-end would show for ever that this cell is running.
     """
-    # `should_handle` is a method that subclasses of the kernel may override. Since ipykernel 7.0, it may be async. It is not
-    # possible to register a function instead. So the method of the kernel object is replaced during the `with` block.
+    # Subclasses of the kernel may override `should_handle`. Since ipykernel 7.0, it may be async. There is no hook for this.
     before, ended = kernel.should_handle, asyncio.Event()
 
     async def should_handle(stream: object, msg: Message, idents: object) -> bool:
@@ -339,8 +329,7 @@ class CardComms:
         """Let one shell handle all messages to this comm, so that the messages keep their order.
 
         A person may change a field and then click a button. If two shells handled the two messages, the click could be handled
-        first. By default, ipykernel 7.4 chooses the shell that was the last to send a message over this comm. So the comms of two
-        fields may use different shells.
+        first. By default, ipykernel 7.4 chooses the shell that was the last to send a message over this comm.
 
         private: in ipykernel 7.4, a comm has `_reply_subshell_for`. Older versions have no subshells, or are not supported.
         """

@@ -26,9 +26,8 @@ _BLOCKED = 0.3
 """If a loop does not handle an interrupt within this number of seconds, a callback is blocking the loop."""
 LOOK_UP = 0.1
 """Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception from another thread, only
-between two instructions of Python code. If a signal arrives just before `select()`, it is handled only after `select()` has
-returned, and this may take as long as a tool's timeout. (In a test that interrupted a run at its start, this happened once in 150
-times.)"""
+between two instructions of Python code. A signal that arrives just before `select()` is handled only after `select()` has returned,
+which may take as long as a tool's timeout. (This happened once in 150 tests that interrupted a run at its start.)"""
 _REPEATED = 0.5
 """If a second interrupt follows within this number of seconds, it counts as a repetition of the first one and is ignored. The
 interrupted cell ends only after this time. If the second interrupt arrived between two cells, it would interrupt ipykernel itself
@@ -38,8 +37,7 @@ interrupted cell ends only after this time. If the second interrupt arrived betw
 class Interrupted(KeyboardInterrupt):
     """Raised in sync code if an interrupt has ended the run that this code is waiting for.
 
-    The kernel shows this error in one line, without a traceback. A traceback would have about fifteen frames and no useful
-    information. And while IPython makes a traceback, a second interrupt could interrupt IPython itself.
+    The kernel shows this error in one line. While IPython makes a traceback, a second interrupt could interrupt IPython itself.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -57,7 +55,8 @@ class Interrupts:
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None) -> None:
         self._loop, self._task = loop, task
         self._handler_before: Any = None
-        self._came_at: float | None = None
+        self.came_at: float | None = None
+        """The time at which an interrupt arrived; None if there was none."""
         self._taken_up = False
         self._next_look: asyncio.TimerHandle | None = None
 
@@ -77,32 +76,27 @@ class Interrupts:
             if signal.getsignal(signal.SIGINT) == self._interrupt:
                 signal.signal(signal.SIGINT, self._handler_before)
 
-    @property
-    def happened(self) -> bool:
-        """True if an interrupt has arrived."""
-        return self._came_at is not None
-
     def cancel_soon(self) -> None:
         """Cancel the task. This is called after an interrupt has stopped blocking code, which may be in another task."""
-        self._came_at = time.monotonic()
+        self.came_at = time.monotonic()
         self._loop.call_soon(self._cancel)
 
     def ignore_repeated_interrupt(self) -> None:
         """If an interrupt has arrived, wait until a second interrupt no longer counts as a repetition (`_REPEATED`)."""
-        if self._came_at is not None:
-            time.sleep(max(0.0, self._came_at + _REPEATED - time.monotonic()))
+        if self.came_at is not None:
+            time.sleep(max(0.0, self.came_at + _REPEATED - time.monotonic()))
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._came_at is None or (self._taken_up and now - self._came_at > PATIENCE):
+        if self.came_at is None or (self._taken_up and now - self.came_at > PATIENCE):
             for run in _entered:  # includes outer runs, since a tool may have called `agent()`
-                run._came_at, run._taken_up = now, False
+                run.came_at, run._taken_up = now, False
                 run._loop.call_soon_threadsafe(run._cancel)  # this also wakes a loop that is waiting
             outermost = _entered[0]._handler_before
             if str(getattr(outermost, "__module__", "")).startswith("ipykernel"):
                 # ipykernel's handler cancels the awaited cell that contains the runs.
                 outermost(signum, frame)
-        elif not self._taken_up and now - self._came_at > _BLOCKED:
+        elif not self._taken_up and now - self.came_at > _BLOCKED:
             raise KeyboardInterrupt
 
     def _look_up(self) -> None:
@@ -119,21 +113,16 @@ _entered: list[Interrupts] = []
 
 
 def _can_handle_signals() -> bool:
-    """Return True if this is the main thread and Python knows the present handler of SIGINT.
-
-    If Python does not know the handler, the handler cannot be restored later.
-    """
-    return (
-        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
-    )
+    """Return True if this is the main thread, and Python knows the present handler of SIGINT, so that it can be restored."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and signal.getsignal(signal.SIGINT) is not None
 
 
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
     """Let an interrupt stop blocking code on the loop's thread during the `with` block. The block then raises CancelledError.
 
-    This is used for a sync tool that runs on the loop, and for `input()` in a terminal. Without this block, an interrupt would
-    have an effect only after the blocking code has ended. Outside the main thread, the block does nothing.
+    This is for a sync tool that runs on the loop, and for `input()` in a terminal. Outside the main thread, the block does nothing.
     """
     if not _can_handle_signals():
         yield
@@ -178,10 +167,7 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
 
 
 async def _ignore_repeated_cancel(came_at: float) -> int:
-    """Ignore every cancel that comes within `_REPEATED` seconds after the first one, which came at `came_at`.
-
-    Return the number of ignored cancels when these seconds are over.
-    """
+    """Until `_REPEATED` seconds after `came_at`, ignore every cancel. Return the number of ignored cancels."""
     ignored = 0
     while (left := came_at + _REPEATED - time.monotonic()) > 0:
         try:
@@ -226,10 +212,7 @@ def show_in_one_line(error: BaseException) -> None:
 
 
 def find_idle_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop on which IPython runs awaited cells, so that sync calls can use this loop, too.
-
-    Return None if the loop is already running.
-    """
+    """Return the loop on which IPython runs awaited cells, or None if it is already running. Sync calls use this loop, too."""
     from IPython.core import async_helpers
 
     helpers: Any = async_helpers
@@ -243,8 +226,7 @@ def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
     """Let Ctrl-C cancel the awaited cell that is running on this loop, during the `with` block.
 
     If SIGINT does not have Python's default handler, the block does nothing. Without the block, Ctrl-C raises KeyboardInterrupt
-    in the code of the loop. Then the cell ends with a traceback of the loop. The awaited task has not ended: the task continues
-    when the next cell awaits something.
+    in the code of the loop. The awaited task would not end: it would continue when the next cell awaits something.
     """
     if get_shell() is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return nullcontext()
@@ -269,7 +251,7 @@ class _TerminalInterrupts(Interrupts):
         if task is None:
             signal.default_int_handler(signum, frame)
         if task is not self._task:
-            self._task, self._came_at = task, None
+            self._task, self.came_at = task, None
         super()._interrupt(signum, frame)
 
 

@@ -59,14 +59,12 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
 
     An interrupt cancels the coroutine. If the coroutine returns a value all the same, `run_sync` returns that value. If not,
     `run_sync` raises KeyboardInterrupt. In a running loop that is not asyncio's own, `run_sync` raises LoopUnsupported.
-
-    `instead` is the advice at the end of this error's message: what to call instead.
+    `instead` is the advice in this error's message: what to call instead.
     """
     try:
         outer = asyncio.current_task()
     except RuntimeError:  # no loop is running here
         outer = None
-    messages: list[str] = []
     kernel = get_kernel()
     # In a widget's callback, find the cell for the callback's output now. While the callback waits, another cell may continue,
     # and the kernel's parent message is then the execute request of that cell.
@@ -75,11 +73,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     async def serve_and_run() -> T:
         async with serving_nested_run(outer):
             with nullcontext() if cell is None else cell.outputs():
-                try:
-                    return await make()
-                except asyncio.CancelledError as error:
-                    messages.append(str(error))
-                    raise
+                return await make()
 
     context = copy_context()
     # ipykernel 7 handles all messages in the context of the cell that waits here. Their output must not go to our run's cell.
@@ -87,7 +81,6 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
         with redirect_output(None), while_callback_waits(outer):
             return drive(serve_and_run, context, instead)
     except Interrupted as error:
-        error.args = tuple(filter(None, messages)) or error.args
         if cell is not None:  # no cell shows the callback's error, so we do
             cell.display({"text/plain": f"KeyboardInterrupt: {error}"})
         show_in_one_line(error)
@@ -103,11 +96,7 @@ def can_run_sync() -> bool:
 
 
 def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
-    """Run `make()` as a task in `context` to its end, and return its result. This thread's event loop may be running already.
-
-    Raises the exception of the coroutine. Raises Interrupted (a KeyboardInterrupt) if an interrupt has cancelled the coroutine,
-    and LoopUnsupported if the running loop is not asyncio's own.
-    """
+    """Run `make()` as a task in `context` to its end, and return its result. Raises Interrupted and LoopUnsupported."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -125,9 +114,16 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
     with Interrupts(loop, task) as interrupts:
         wait(loop, task)
         interrupts.ignore_repeated_interrupt()
-    if task.cancelled() and interrupts.happened:
-        raise Interrupted(STOPPED)
-    return task.result()
+    try:
+        return task.result()
+    except asyncio.CancelledError as error:
+        if interrupts.came_at is None:
+            raise
+        # In Python 3.10, only `__context__` has the message with which the task ended.
+        ended = error if error.args else error.__context__
+        raise Interrupted(
+            str(ended if isinstance(ended, asyncio.CancelledError) and ended.args else STOPPED)
+        ) from None
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
@@ -138,7 +134,7 @@ async def _run_awake(work: Coroutine[object, Any, T]) -> T:
     """
     task = asyncio.ensure_future(work)
     while not task.done():
-        await asyncio.wait({task}, timeout=LOOK_UP)
+        await asyncio.wait([task], timeout=LOOK_UP)
     return task.result()
 
 
@@ -165,9 +161,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
                 continue  # a callback blocked the loop; `Interrupts` has cancelled the task already
-            if (
-                loop._stopping
-            ):  # the kernel shuts down: a stopping loop does not wait for events, so we wait below
+            if loop._stopping:  # the kernel shuts down. A stopping loop does not wait for events, so we wait.
                 if stopping_since is None:
                     stopping_since = time.monotonic()
                     task.cancel()
@@ -246,13 +240,12 @@ def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
 
 
 class StreamRunner:
-    """Runs the steps of one stream from sync code, in any thread. All steps run on the same loop.
-
-    If a loop runs in the thread of the first step, all steps use that loop. If not, they use a loop in a background thread.
+    """Runs the steps of one stream from sync code, in any thread. All steps run on one loop: the loop of the first step's thread,
+    if a loop runs there, else a loop in a background thread.
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
-        """`instead` is the advice at the end of the message of LoopUnsupported: what to call instead."""
+        """`instead` is the advice in the message of LoopUnsupported: what to call instead."""
         self._instead = instead
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -279,8 +272,7 @@ class StreamRunner:
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
     """Run `make()` on `loop`, which runs in another thread. The task gets the context variables of this thread.
 
-    An interrupt, or another exception in this thread, cancels the task. After the first interrupt, we wait until the task ends.
-    After a second interrupt or another exception, we do not wait.
+    An exception in this thread cancels the task. After a first interrupt, but not after others, we wait until the task ends.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False
