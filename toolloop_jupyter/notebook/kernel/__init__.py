@@ -72,6 +72,7 @@ from .where import (
     delivers_clicks,
     executes_notebooks,
     find_kernel_loop,
+    find_widgets,
     get_shell,
     has_stdin,
     has_widgets,

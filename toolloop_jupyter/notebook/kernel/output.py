@@ -24,7 +24,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 from ...core.execution import IDLE_THREAD, TOOL_THREAD
-from .where import Message, get_id, get_kernel, get_shell, in_callback, last_cell
+from .where import Message, find_widgets, get_id, get_kernel, get_shell, in_callback, last_cell
 
 Sink = Callable[[str, Any], None]
 """A function that takes ("stdout", text), ("stderr", text) or ("display", Bundle). It is called in the thread that writes."""
@@ -506,15 +506,8 @@ class Cell:
 
 def _is_shown_by_widget(message: Message) -> bool:
     """Return True if an Output widget shows the output whose parent is this message."""
-    ipywidgets: Any = sys.modules.get("ipywidgets")  # if it is not imported yet, there is no Output widget
-    if ipywidgets is None:
-        return False
-    # private: ipywidgets 8 has `_instances`. ipywidgets 7 has the public `Widget.widgets`, but version 8 warns about its use.
-    instances = getattr(ipywidgets.widgets.widget, "_instances", None)
-    if instances is None:
-        instances = ipywidgets.Widget.widgets
-    outputs = [widget for widget in list(instances.values()) if isinstance(widget, ipywidgets.Output)]
-    return any(output.msg_id == get_id(message) for output in outputs)
+    # Only an Output widget has `msg_id`: the id of the message whose output the widget shows.
+    return any(getattr(widget, "msg_id", None) == get_id(message) for widget in list(find_widgets().values()))
 
 
 class _CellTarget(Target):

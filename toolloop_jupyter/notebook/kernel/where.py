@@ -79,6 +79,16 @@ def has_widgets() -> bool:
     return in_kernel() and find_spec("ipywidgets") is not None
 
 
+def find_widgets() -> Mapping[str, Any]:
+    """Return all open widgets of this kernel: model id -> widget. {} if ipywidgets is not imported yet."""
+    module: Any = sys.modules.get("ipywidgets.widgets.widget")
+    if module is None:
+        return {}
+    # private: ipywidgets 8 has `_instances`. ipywidgets 7 has the public `Widget.widgets`, but version 8 warns about its use.
+    widgets: Mapping[str, Any] | None = getattr(module, "_instances", None)
+    return module.Widget.widgets if widgets is None else widgets
+
+
 def executes_notebooks() -> bool:
     """Return whether nbclient started the kernel (nbconvert and papermill use nbclient). Then nobody can click.
 

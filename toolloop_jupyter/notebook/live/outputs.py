@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage
 from ...core.execution import Raised, attempt_call
@@ -58,46 +59,62 @@ class PrintedText:
         return kernel.name_cells(settle_lines(self._pieces[0])) if self._pieces else ""
 
 
+@dataclass(eq=False)
+class _Part:
+    """A printed text, or a display (a MIME bundle)."""
+
+    kind: str
+    data: PrintedText | Mapping[str, object]
+    widget: object = None
+    """The displayed widget."""
+
+    def show(self) -> str | Mapping[str, object]:
+        if isinstance(self.data, PrintedText):
+            return str(self.data)
+        text = None if self.widget is None else attempt_call(repr, self.widget)
+        return self.data if text is None or isinstance(text, Raised) else {"text/plain": text}
+
+
 class CallOutputs(PrintKeeper):
     """Collects the outputs of one tool call. Any thread may add outputs. `str()` returns the outputs as text for the model."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._parts: list[tuple[str, Any]] = []
-        self._positions: dict[str, int] = {}
-        """The id of each display -> its index in `_parts`."""
-        self._widgets: dict[int, object] = {}
-        self._taken = 0
+        self._parts: list[_Part] = []
+        self._displays: dict[str, _Part] = {}
+        """The id of each display -> its part."""
+        self.taken = 0
+        """How many outputs there have been."""
         self._items: deque[object] = deque(maxlen=LAST_ITEMS)
         self._item_count = 0
 
     def take(self, kind: str, payload: Any) -> None:
         """Add an output. `kind` is "stdout" or "stderr" if `payload` is a text, "display" if `payload` is a MIME bundle."""
         with self._lock:
-            self._taken += 1
+            self.taken += 1
             if kind != "display":
-                if not self._parts or self._parts[-1][0] != kind:
-                    self._parts.append((kind, PrintedText()))
-                self._parts[-1][1].add(str(payload))
+                if not self._parts or self._parts[-1].kind != kind:
+                    self._parts.append(_Part(kind, PrintedText()))
+                cast("PrintedText", self._parts[-1].data).add(str(payload))
                 return
-            self._display(payload)
-
-    def _display(self, bundle: Mapping[str, object]) -> None:
-        name = getattr(bundle, "display_id", None)
-        position = self._positions.get(name) if name is not None else None
-        if position is not None and getattr(bundle, "replaces", False):
-            self._parts[position] = ("display", bundle)
-            return
-        if name is not None:
-            self._positions[name] = len(self._parts)
-        if WIDGET in bundle:
-            self._widgets[len(self._parts)] = _find_widget(bundle[WIDGET])
-        self._parts.append(("display", bundle))
+            name = getattr(payload, "display_id", None)
+            view = payload.get(WIDGET)
+            widget = (
+                kernel.find_widgets().get(str(view.get("model_id"))) if isinstance(view, Mapping) else None
+            )
+            part = _Part(kind, payload, widget)
+            if name in self._displays and getattr(payload, "replaces", False):
+                shown = self._displays[name]
+                shown.data, shown.widget = part.data, part.widget
+                return
+            self._parts.append(part)
+            if name is not None:
+                self._displays[name] = part
 
     def add_item(self, item: object) -> None:
         """Add an item that the tool's generator has yielded."""
         with self._lock:
-            self._taken += 1
+            self.taken += 1
             self._items.append(item)
             self._item_count += 1
 
@@ -107,42 +124,24 @@ class CallOutputs(PrintKeeper):
         A call that has returned needs no `items`: the returned value has all items of the generator.
         """
         with self._lock:
-            parts: list[tuple[str, object]] = [
-                (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
-                for index, (kind, data) in enumerate(self._parts)
-            ]
+            parts: list[tuple[str, object]] = [(part.kind, part.show()) for part in self._parts]
             if items and self._item_count:
                 earlier = self._item_count - len(self._items)
                 parts += [("note", f"… {counted(earlier, 'earlier item')}")] if earlier else []
                 parts += [("item", item) for item in self._items]
             return tuple(parts)
 
-    def _now(self, index: int, bundle: Mapping[str, object]) -> Mapping[str, object]:
-        widget = self._widgets.get(index)
-        if widget is None:
-            return bundle
-        text = attempt_call(repr, widget)
-        return {"text/plain": bundle.get("text/plain", "") if isinstance(text, Raised) else text}
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there has been no output yet."""
-        return self._taken == 0
-
     def state(self) -> object:
-        """Return a value that changes with each new output."""
+        """Return a value that changes with each new output, and with each change of a displayed widget."""
         with self._lock:
-            return (
-                self._taken,
-                *(attempt_call(repr, widget) for widget in self._widgets.values() if widget is not None),
-            )
+            widgets = [part.widget for part in self._parts if part.widget is not None]
+        return self.taken, [attempt_call(repr, widget) for widget in widgets]
 
     def clear(self) -> None:
         """Forget all outputs so far. Later outputs are still collected."""
         with self._lock:
-            self._parts, self._positions, self._widgets = [], {}, {}
+            self._parts, self._displays, self._item_count = [], {}, 0
             self._items.clear()
-            self._item_count = 0
 
     def __str__(self) -> str:
         texts = []
@@ -155,28 +154,13 @@ class CallOutputs(PrintKeeper):
     def pictures(self) -> list[bytes]:
         """The pictures that were displayed, as PNG or JPEG."""
         with self._lock:
-            bundles = [data for kind, data in self._parts if kind == "display"]
+            bundles = [part.data for part in self._parts if isinstance(part.data, Mapping)]
         return [data for bundle in bundles if (data := get_picture_bytes(bundle))]
 
 
 def _read_text(bundle: Mapping[str, object]) -> str:
-    for kind in ("text/markdown", "text/latex", "text/plain"):
-        if isinstance(text := bundle.get(kind), str):
-            return text
-    return ""
-
-
-def _find_widget(view: object) -> object:
-    """Return the widget whose id is in `view`, an entry of a MIME bundle. Return None if there is no such widget.
-
-    If ipywidgets is not imported yet, there are no widgets.
-    """
-    module = sys.modules.get("ipywidgets.widgets.widget")
-    if module is None or not isinstance(view, Mapping):
-        return None
-    # private: `_instances`, the dict of all widgets since ipywidgets 8. ipywidgets 7 has the public `Widget.widgets` instead.
-    widgets = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
-    return widgets.get(view.get("model_id"))
+    kinds = ("text/markdown", "text/latex", "text/plain")
+    return next((text for kind in kinds if isinstance(text := bundle.get(kind), str)), "")
 
 
 # --- facts about a run while it runs ----------------------------------------------------------------------------
@@ -201,7 +185,7 @@ class RunningCall:
     @property
     def is_silent(self) -> bool:
         """True if there is no output and no report of progress yet."""
-        return not self.note and self.outputs.is_empty
+        return not self.note and not self.outputs.taken
 
     def has_news(self) -> bool:
         """Return True if there is new output or progress since the last call of this method, or if a second has passed."""
@@ -211,8 +195,8 @@ class RunningCall:
     def take(self, kind: str, payload: object) -> None:
         """Add a print or display of the tool. The thread of the tool calls this method."""
         self.outputs.take(kind, payload)
-        if self._show_late is not None and self._timer is None:
-            self._timer = threading.Timer(LATE, self._late)
+        if self._show_late is not None and (self._timer is None or not self._timer.is_alive()):
+            self._timer = threading.Timer(LATE, self._show_late)
             self._timer.daemon, self._timer.name = True, "toolloop-show"
             self._timer.start()
 
@@ -222,11 +206,6 @@ class RunningCall:
         There is new output if the call has left a thread running that still prints or displays something.
         """
         self._show_late = show_late
-
-    def _late(self) -> None:
-        self._timer = None
-        if self._show_late is not None:
-            self._show_late()
 
 
 class RunHooks(Observer):
@@ -242,7 +221,6 @@ class RunHooks(Observer):
         """`model` is the run's model. If LiteLLM must be imported for this model, `doing` says so until the first model call."""
         self.doing = LOADING if model and must_load(model) else "starting"
         self.is_on_page = False
-        """True if the run's page shows `doing`. A terminal does not show it."""
         self.usage = Usage()
         self.cost: float | None = 0.0
         self._began = time.monotonic()
@@ -252,12 +230,16 @@ class RunHooks(Observer):
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
+    def put_on_page(self, is_on_page: bool) -> None:  # noqa: FBT001 - called with one value
+        """Set whether the run's page shows `doing`. A terminal does not show it."""
+        self.is_on_page = is_on_page
+
     def of(self, call_id: str) -> RunningCall | None:
-        """Return the facts about the call with this id; None before its function starts."""
+        """Return the facts about this call; None before its function starts."""
         return self._calls.get(call_id)
 
     def begin(self, call_id: str) -> None:
-        """Begin to collect facts about a call. Called when the call's function starts."""
+        """Begin to collect facts about a call, whose function starts now."""
         self._calls[call_id] = RunningCall()
 
     def say(self, doing: str) -> None:
@@ -312,8 +294,8 @@ the figure open, and the inline backend shows it below the cell."""
 class FigureBundle(dict[str, object]):
     """A MIME bundle that shows `figure`."""
 
-    def __init__(self, data: Mapping[str, object], figure: object) -> None:
-        super().__init__(data)
+    def __init__(self, figure: object) -> None:
+        super().__init__(find_bundle(figure))
         self.figure = figure
 
 
@@ -332,22 +314,17 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
     finally:
         alone = _watching == [me]
         _watching.remove(me)
-        new = (
-            [figure for figure in _open_figures() if id(figure) not in before]
-            if alone and _is_inline()
-            else []
-        )
-        for figure in new:
-            take("display", FigureBundle(find_bundle(figure), figure))
-            attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
+        for figure in _open_figures() if alone and _is_inline() else []:
+            if id(figure) not in before:
+                take("display", FigureBundle(figure))
+                attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 
 def _open_figures() -> list[object]:
     # matplotlib keeps all open figures in its module `_pylab_helpers`. pyplot and the inline backend look there, too.
     helpers = sys.modules.get("matplotlib._pylab_helpers")
-    return (
-        [] if helpers is None else [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]
-    )
+    managers = [] if helpers is None else helpers.Gcf.get_all_fig_managers()
+    return [manager.canvas.figure for manager in managers]
 
 
 def _is_inline() -> bool:

@@ -1,8 +1,7 @@
-"""Show a run in its cell. An event is drawn once, when it comes. A growing text and a running call are drawn repeatedly.
+"""Show a run in its cell. An event is drawn once, when it comes.
 
-`CellRun` reads the run's stream and draws everything. `RunHooks` collects facts from the loop and draws nothing. Ten times a
-second, `CellRun` draws the collected facts and the new text. So even thousands of tokens a second cause only ten updates a
-second.
+Ten times a second, `CellRun` draws the growing text, and the facts that `RunHooks` has collected from the loop. So even thousands
+of tokens a second cause only ten updates a second.
 """
 
 from __future__ import annotations
@@ -45,16 +44,11 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that an observer of the loop waits before it shows something. In this time, the view shows earlier events."""
+"""Seconds that an observer of the loop waits before it shows something. Meanwhile, the view shows earlier events."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a call is shown as running. Most calls end sooner, and are shown only once."""
 SHOW_SECONDS_AFTER = 0.5
-"""Seconds after which the time of a running call is shown below its row. If the tool prints something sooner, the output and
-the time are shown at once."""
-
-
-def _nothing() -> Mapping[str, object]:
-    return {}
+"""Seconds after which the time of a running call is shown below its row, or sooner if the tool prints something."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +60,8 @@ class ViewOptions:
     model: str = ""
     """The name of the run's model. If the model needs LiteLLM, the page can say that LiteLLM is being imported."""
     hint: str | None = ""
-    """Words for the page after an expression such as `result.files`, for example " (with --as result)". None: the page has no
-    such expressions, since no variable can hold the Result."""
+    """Words for the page after an expression such as `result.files`, for example " (with --as result)". None: no variable can
+    hold the Result, so the page has no such expressions."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     asks: bool = True
@@ -78,9 +72,9 @@ class ViewOptions:
     """True if the cell raises the error of a failed run. Then the page does not show the error a second time."""
     owns_cell: bool = False
     """True if the cell shows nothing but this run."""
-    finish: Callable[[], Mapping[str, object]] = _nothing
-    """Called at the end of the turn. The run's last output gets the MIME data that this function returns. So the saved notebook
-    keeps the data, and a later kernel can read it."""
+    finish: Callable[[], Mapping[str, object]] = dict
+    """Called at the end of the turn. Returns MIME data for the run's last output. The saved notebook keeps the data, and a later
+    kernel can read it."""
 
 
 class RunHead:
@@ -92,52 +86,45 @@ class RunHead:
         self.block = block
         self._output, self._hooks = output, hooks
         self._toolbar: Toolbar | None = None
-        self._is_loading = False
 
     def begin(self, *, can_update: bool, stop: Callable[[], None]) -> None:
         """Show the output. The toolbar's button calls `stop`."""
-        self._hooks.is_on_page = can_update
-        self._is_loading = can_update and self._hooks.doing == LOADING
+        self._hooks.put_on_page(can_update)
         if can_update and find_means() == "card":
             from ..widgets import Toolbar
 
             self._toolbar = Toolbar(stop)
-        self._show()
+        self.update()
 
     def replace(self, block: Block) -> None:
         """Replace the head by `block`. If the run has a toolbar, the head is first seen when the run has ended."""
         self.block = block
-        self._show()
+        self.update()
 
     def update(self) -> None:
         """Show what the run is doing now."""
+        hooks, blocks, widget = self._hooks, [self.block], {}
         if self._toolbar is not None:
-            hooks = self._hooks
             self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
-        elif self._is_loading != (self._hooks.doing == LOADING):
-            self._is_loading = not self._is_loading
-            self._show()
+            widget = self._toolbar.make_reference()
+        elif hooks.is_on_page and hooks.doing == LOADING:
+            blocks.append(notice(LOADING))
+        self._output.put({**make_bundle(blocks), **widget})
 
     def end(self, *, has_foot: bool) -> None:
         """Remove the toolbar, and show the head.
 
         `has_foot`: True if there is a line below the run. That line has the style sheet, so the head needs no style sheet.
         """
-        self._is_loading = False
-        self.block = without_style(self.block) if has_foot else self.block
         if self._toolbar is not None:
             self._toolbar.finish()
             self._toolbar = None
-        self._show()
-
-    def _show(self) -> None:
-        widget = {} if self._toolbar is None else self._toolbar.make_reference()
-        blocks = [self.block, notice(LOADING)] if self._is_loading and not widget else [self.block]
-        self._output.put({**make_bundle(blocks), **widget})
+        self._hooks.put_on_page(False)
+        self.replace(without_style(self.block) if has_foot else self.block)
 
 
 class _Row(NamedTuple):
-    """The two outputs of a call: its row and, below the row, the progress of the running call."""
+    """The outputs of a call: its row and, below it, the progress of the running call."""
 
     row: CellOutput
     progress: CellOutput
@@ -153,9 +140,7 @@ class CellRun:
         options: ViewOptions | None = None,
         hooks: RunHooks | None = None,
     ) -> None:
-        """`hooks` is an observer of the run. If `hooks` is None, the caller must add the new `self.hooks` to the run's
-        observers.
-        """
+        """`hooks` is an observer of the run. If it is None, the caller must add the new `self.hooks` to the run's observers."""
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
         self.hooks = hooks or RunHooks(options.model)
@@ -290,14 +275,12 @@ class CellRun:
             if step.approval is None and not self._options.has_hooks:
                 self.hooks.begin(step.call.id)
                 self._show_call(step)
-        elif step.is_brief:
-            self._show_call(step)
-            if running is not None:
-                running.outputs.clear()
-        else:
-            self._show_call(step)
-            if running is not None:
-                running.end(lambda: self._show_call(step))
+            return
+        self._show_call(step)
+        if running is not None and step.is_brief:
+            running.outputs.clear()
+        elif running is not None:
+            running.end(lambda: self._show_call(step))
 
     def _row(self, step: CallStep) -> _Row:
         if step not in self._rows:
