@@ -248,9 +248,9 @@ def test_a_tools_clear_output_does_not_clear_the_run(live, way):
 
 def test_cell_id_and_stdin(live):
     """The front-end's cell id, and whether it allows stdin, are read from the running request."""
-    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.has_widgets(), kernel.in_kernel(), kernel.in_terminal())"
-    assert live.execute(code, allow_stdin=True).stdout.strip() == "None True True True False"
-    assert live.execute(code, allow_stdin=False).stdout.strip() == "None False False True False"
+    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.in_kernel(), kernel.in_terminal())"
+    assert live.execute(code, allow_stdin=True).stdout.strip() == "None True True False"
+    assert live.execute(code, allow_stdin=False).stdout.strip() == "None False True False"
     message = live.client.session.msg("execute_request", dict(CONTENT, code=code))
     message["metadata"] = {"cellId": "abc"}
     live.client.shell_channel.send(message)
