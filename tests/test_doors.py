@@ -21,8 +21,7 @@ from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live import stepper as stepping
-from toolloop_jupyter.notebook.live.places import OutputColumn
-from toolloop_jupyter.notebook.live.writing import TerminalWriter
+from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
 from toolloop_jupyter.notebook.magic import commands, doctor
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession

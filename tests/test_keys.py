@@ -15,8 +15,7 @@ from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.failures import redact
 from toolloop_jupyter.core.session.keywords import build_config
 from toolloop_jupyter.core.text import keys as hiding
-from toolloop_jupyter.notebook.live.places import OutputColumn
-from toolloop_jupyter.notebook.live.writing import TerminalWriter
+from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import steps as exporting

@@ -23,7 +23,7 @@ from toolloop_jupyter.core.events.events import (
 )
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.notebook.html.style import STYLE
-from toolloop_jupyter.notebook.live.writing import StreamingText
+from toolloop_jupyter.notebook.live.column import StreamingText
 from toolloop_jupyter.notebook.transcript import steps as t
 from toolloop_jupyter.notebook.transcript.blocks import (
     Block,

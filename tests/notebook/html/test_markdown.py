@@ -7,7 +7,7 @@ import re
 import pytest
 
 from toolloop_jupyter.notebook.html.markdown import MOST_MARKS, highlight, markdown_html
-from toolloop_jupyter.notebook.live.writing import StreamingText
+from toolloop_jupyter.notebook.live.column import StreamingText
 
 FORMULA = 'tex2jax_process">'
 

@@ -18,7 +18,7 @@ from toolloop_jupyter.core.events.events import (
     Usage,
 )
 from toolloop_jupyter.core.events.result import Done, Result
-from toolloop_jupyter.notebook.live.places import EMPTY
+from toolloop_jupyter.notebook.live.column import EMPTY
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.notebook.transcript.steps import make_bundle, render

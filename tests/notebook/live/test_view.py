@@ -9,8 +9,8 @@ import pytest
 from toolloop_jupyter.core.events.events import FileChange, ToolCall, ToolResult
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.live import presenter
+from toolloop_jupyter.notebook.live.column import EMPTY, OutputColumn
 from toolloop_jupyter.notebook.live.outputs import LOADING
-from toolloop_jupyter.notebook.live.places import EMPTY, OutputColumn
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.notebook.transcript.steps import OF_RUN

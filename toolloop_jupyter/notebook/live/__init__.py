@@ -4,18 +4,18 @@ from .asking import (
     GRACE,
     Means,
     Unattended,
+    ask_about_row,
+    ask_in_cell,
     ask_person,
     find_means,
     may_have_buttons,
     note_click,
     put_card,
 )
+from .column import CellOutput, OutputColumn
 from .outputs import LOADING, CallOutputs, pass_on, take_figures
-from .places import CellOutput, OutputColumn
 from .presenter import (
     NotebookPresenter,
-    ask_about_row,
-    ask_in_cell,
     keep,
     last,
     mark_shown,

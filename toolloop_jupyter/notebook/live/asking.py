@@ -6,6 +6,7 @@ If the person can do neither, the run is unattended: nobody is asked, and the op
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
@@ -14,8 +15,17 @@ from ...core.events import Approval, Decision, HarnessError, Scope
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import REACH, Block, make_bundle, notice, tell_why
-from .places import CellOutput
+from ..transcript import (
+    REACH,
+    REACH_OF_ROWS,
+    Block,
+    approval_record,
+    make_bundle,
+    name_row,
+    notice,
+    tell_why,
+)
+from .column import CellOutput, OutputColumn
 
 Unattended = Literal["deny", "allow", "error", "leave"]
 """What happens to a request if nobody can be asked. With "leave", the request stays open, and the run's stream decides."""
@@ -71,7 +81,7 @@ async def ask_person(
         await show_card(approval)
     elif way == "input":
         ask_at_prompt(approval, reach=reach)
-    elif unattended in ("deny", "leave") and _may_click():
+    elif unattended in ("deny", "leave") and _Clicks.arrive is None and may_have_buttons():
         await _try_a_card(approval, show_card)
     elif unattended == "leave":
         return None
@@ -108,9 +118,33 @@ async def put_card(
         card.finish()
 
 
-def _may_click() -> bool:
-    """Return whether to try a card on a client that answers no `input()`: no card was tried before, and buttons may work here."""
-    return _Clicks.arrive is None and may_have_buttons()
+async def ask_in_cell(approval: Approval) -> None:
+    """Ask a person in the running cell. Afterwards, show the request and its decision there.
+
+    If a tool has started the run, the card is not part of the tool's output.
+    """
+    await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
+
+
+async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
+    """Ask a person in the running cell about a call in the run for row `number` of a table with `total` rows."""
+    await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
+
+
+async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, str]) -> None:
+    output = OutputColumn(kernel.Cell.outside_tools()).output()
+
+    async def card(asked: Approval) -> None:
+        await put_card(output, asked, approval_record(asked), position, reach)
+
+    try:
+        await ask_person(approval, card, reach=reach)
+    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
+        raise
+    finally:
+        output.draw(approval_record(approval))
 
 
 def may_have_buttons() -> bool:
@@ -138,33 +172,34 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
         _Clicks.arrive = decision.by == "click"
 
 
+# --- the prompt of a terminal, and of a front-end without widgets ------------------------------------------------
+
+
 def ask_at_prompt(
     approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Ask with a prompt, until `approval` is decided. A person types one of these letters:
+    """Ask with a prompt, until `approval` is decided. `_list_keys` has the letters that a person may type.
 
-    y to run the call, n and a reason to deny it, e to edit the arguments, a to allow all calls of this tool in this run, s to
-    allow all its calls in this session, ? for an explanation. `reach` has the words for "this run" and "this session".
+    `reach` has the words for "this run" and "this session".
     """
-    print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
-    if approval.origin:
-        print(f"    {visible(approval.origin)}")  # noqa: T201
-    print("\n".join(line for name, value in approval.input.items() for line in _write_argument(name, value)))  # noqa: T201
-    if why := tell_why(approval):
-        print(f"    {visible(why)}")  # noqa: T201
+    lines = [f"\n? {visible(approval.question or f'Run {approval.tool}?')}"]
+    lines += [f"    {visible(approval.origin)}"] if approval.origin else []
+    lines += [line for name, value in approval.input.items() for line in _write_argument(name, value)]
+    lines += [f"    {visible(why)}"] if (why := tell_why(approval)) else []
+    print("\n".join(lines))  # noqa: T201 - a prompt
     keys = _list_keys(approval, reach)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
         while not approval.answered:
             _take_answer(approval, keys, read, question)
-    except _NobodyTypes as reason:
-        approval.deny(str(reason), by="prompt")
+    except EOFError:
+        approval.deny("nobody answered (end of input)", by="prompt")
 
 
 def _take_answer(
     approval: Approval, keys: Mapping[str, tuple[str, str]], read: Callable[[str], str], question: str
 ) -> None:
-    """Ask once, and do what the person has typed. An unknown answer does nothing."""
+    """Ask once, and do what the person has typed. An unknown answer does nothing. Raises EOFError."""
     word, _, rest = _read(read, question).partition(" ")
     match _KEY_OF.get(word.lower(), word.lower()):
         case "y":
@@ -178,8 +213,9 @@ def _take_answer(
         case "s" if "s" in keys:
             approval.allow(by="prompt", scope="session")
         case "?":
-            lines = [*(f"    {key}  {does}" for key, (_, does) in keys.items()), *_describe_tool(approval)]
-            print("\n".join(lines))  # noqa: T201
+            about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            lines = [*(f"{key}  {does}" for key, (_, does) in keys.items()), "", *about.split("\n")]
+            print("\n".join(f"    {visible(line)}" for line in lines))  # noqa: T201
 
 
 _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
@@ -187,57 +223,39 @@ _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
     """Return letter -> (label, effect): each letter that a person may type, its label in the question, and its effect."""
-    tool = visible(approval.tool)
+    run, session = reach["run"], reach["session"]
+    later = f"run it, and run every later call of {visible(approval.tool)} in {{}} without asking"
+    no = "do not run it; the model is told so, and the reason that you type after the n"
     keys = {
         "y": ("[y]es", "run it with these arguments"),
-        "n": (
-            "[n]o (n REASON)",
-            "do not run it; the model is told so, and the reason that you type after the n",
-        ),
+        "n": ("[n]o (n REASON)", no),
         "e": ("[e]dit", "change the arguments, one after the other, and run it"),
-        "a": (
-            f"[a]ll of this tool in {reach['run']}",
-            f"run it, and run every later call of {tool} in {reach['run']} without asking",
-        ),
-        "s": (
-            f"[s]: in {reach['session']}",
-            f"run it, and run every later call of {tool} in {reach['session']} without asking",
-        ),
+        "a": (f"[a]ll of this tool in {run}", later.format(run)),
+        "s": (f"[s]: in {session}", later.format(session)),
         "?": ("[?]", "show these keys, and what the tool does"),
     }
     offered = {"e": approval.editable, "a": "run" in approval.scopes, "s": "session" in approval.scopes}
     return {key: words for key, words in keys.items() if offered.get(key, True)}
 
 
-def _describe_tool(approval: Approval) -> list[str]:
-    """Return the lines of the tool's description and source code."""
-    about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
-    return [f"    {visible(line)}" for line in ("", *about.split("\n"))]
-
-
 def _write_argument(name: str, value: object) -> list[str]:
     """Return the lines that show one argument in a terminal. A text of several lines keeps its lines. Other values are JSON."""
     if not isinstance(value, str) or "\n" not in value.strip("\n"):
-        return [
-            f"    {in_a_line(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}"
-        ]
+        return [f"    {in_a_line(name)} = {_write_json(value)}"]
     lines = visible_text(value).split("\n")
     return [f"    {in_a_line(name)} = {counted(len(lines), 'line')}:", *(f"      | {line}" for line in lines)]
 
 
-class _NobodyTypes(Exception):
-    """`input()` returned no line. The call is denied, and the message of this exception is the reason."""
+def _write_json(value: object) -> str:
+    return visible_json(json.dumps(value, ensure_ascii=False, default=repr))
 
 
 def _read(read: Callable[[str], str], prompt: str) -> str:
-    """Read one line that a person types. Raises _NobodyTypes at the end of the input, and if `read` returns no str."""
-    try:
-        with kernel.allow_interrupts():
-            line: object = read(prompt)
-    except EOFError:
-        raise _NobodyTypes("nobody answered (end of input)") from None
+    """Read one line that a person types. Raises EOFError at the end of the input, and if `read` returns no str."""
+    with kernel.allow_interrupts():
+        line: object = read(prompt)
     if type(line) is not str:
-        raise _NobodyTypes("the keyboard gave no text")
+        raise EOFError
     return line.strip()
 
 
@@ -250,19 +268,12 @@ def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():
-        shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
-        answer = _read(read, f"    {in_a_line(name)} [{shown}]: ")
-        edited[name] = value if not answer else _read_value(answer, value)
+        answer = _read(read, f"    {in_a_line(name)} [{_write_json(value)}]: ")
+        edited[name] = answer or value
+        if answer and (not isinstance(value, str) or answer.startswith('"')):
+            with contextlib.suppress(ValueError, RecursionError):
+                edited[name] = json.loads(answer)
     try:
         approval.allow(edited, by="prompt")
     except ValueError as error:
         print(f"  not valid: {visible(str(error))}")  # noqa: T201 - a prompt
-
-
-def _read_value(answer: str, before: object) -> object:
-    if isinstance(before, str) and not answer.startswith('"'):
-        return answer
-    try:
-        return json.loads(answer)
-    except (ValueError, RecursionError):
-        return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import uuid
 import weakref
@@ -10,27 +9,21 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from ...core.events import Approval, Mistake, Presenter, Result, Rows, Scope
+from ...core.events import Mistake, Presenter, Result, Rows
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
 from ..transcript import (
-    REACH,
-    REACH_OF_ROWS,
-    approval_record,
     draw_finished_rows,
     head,
     make_bundle,
-    name_row,
     notice,
     render,
     timeline,
     to_markdown,
 )
-from .asking import ask_person, name_call, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
-from .places import OutputColumn
 from .view import CellRun, ViewOptions
 
 _importing: set[str] = set()
@@ -61,35 +54,6 @@ def warn_of_ignored_ctrl_c() -> None:
     if kernel.ignores_ctrl_c() and not _was_told.get():
         _was_told.set(True)
         kernel.Cell.here().display(make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor")))
-
-
-async def ask_in_cell(approval: Approval) -> None:
-    """Ask a person in the running cell. Afterwards, show the request and its decision there.
-
-    If a tool has started the run, the card is not part of the tool's output.
-    """
-    await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
-
-
-async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
-    """Ask a person in the running cell about a call in the run for row `number` of a table with `total` rows."""
-    await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
-
-
-async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, str]) -> None:
-    output = OutputColumn(kernel.Cell.outside_tools()).output()
-
-    async def card(asked: Approval) -> None:
-        await put_card(output, asked, approval_record(asked), position, reach)
-
-    try:
-        await ask_person(approval, card, reach=reach)
-    except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
-        raise
-    finally:
-        output.draw(approval_record(approval))
 
 
 def show(stream: Any, name: str | None = None) -> Any:

@@ -34,9 +34,8 @@ from ..transcript import (
     without_style,
 )
 from .asking import Means, Unattended, ask_person, find_means, name_call, put_card
+from .column import CellOutput, CellWriter, OutputColumn, TerminalWriter
 from .outputs import LOADING, RunHooks
-from .places import CellOutput, OutputColumn
-from .writing import CellWriter, TerminalWriter
 
 if TYPE_CHECKING:
     from ..widgets import Toolbar

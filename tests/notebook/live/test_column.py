@@ -6,7 +6,7 @@ import io
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 
-from toolloop_jupyter.notebook.live.writing import TerminalWriter
+from toolloop_jupyter.notebook.live.column import TerminalWriter
 from toolloop_jupyter.notebook.transcript import TextStep
 
 
