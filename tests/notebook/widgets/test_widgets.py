@@ -12,7 +12,7 @@ from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import Usage
 from toolloop_jupyter.notebook.widgets import controls as holding
 from toolloop_jupyter.notebook.widgets.approval_card import ApprovalCard
-from toolloop_jupyter.notebook.widgets.controls import Hold, StepCard, Toolbar
+from toolloop_jupyter.notebook.widgets.controls import Card, StepCard, Toolbar
 
 comm = pytest.importorskip("comm", reason="ipywidgets 7 with ipykernel 6.17 has comms of its own")
 
@@ -37,7 +37,7 @@ class FakeComm(comm.base_comm.BaseComm):
 def comms(monkeypatch):
     """Every comm that the test opens; it fails when one is left open."""
     FakeComm.all = []
-    monkeypatch.setattr(Hold, "_clicked", float("-inf"))  # no click of the test before counts
+    monkeypatch.setattr(Card, "last_click", float("-inf"))  # no click of the test before counts
     monkeypatch.setattr(comm, "create_comm", lambda *args, **kwargs: FakeComm(*args, **kwargs))
     yield FakeComm.all
     assert FakeComm.all, "nothing was opened: the fixture does not see the widgets"
@@ -220,8 +220,8 @@ async def test_two_cards_do_not_share(make_card):
 @pytest.fixture
 def quiet(monkeypatch):
     """Nobody has clicked for long, no other card is on the page, and a card is held for 0.15 s."""
-    monkeypatch.setattr(Hold, "_clicked", float("-inf"))
-    monkeypatch.setattr(Hold, "_shown", {})
+    monkeypatch.setattr(Card, "last_click", float("-inf"))
+    monkeypatch.setattr(Card, "on_page", {})
     monkeypatch.setattr(holding, "PAUSE", 0.15)
 
 

@@ -116,13 +116,13 @@ import threading, time
 from toolloop_jupyter.notebook.widgets import controls
 usual = controls.SOON, controls.PAUSE
 controls.SOON = controls.PAUSE = 600
-controls.Hold._clicked = float("-inf")  # a click of an earlier test
+controls.Card.last_click = float("-inf")  # a click of an earlier test
 def end_hold():
     while not over.exists():
         time.sleep(0.01)
     controls.PAUSE = 0
-    for card in tuple(controls.Hold._shown):
-        card.begin()
+    for card in tuple(controls.Card.on_page):
+        card.hold()
 threading.Thread(target=end_hold, daemon=True).start()
 """
 """Lets the hold after a click last until the file `over` is there."""

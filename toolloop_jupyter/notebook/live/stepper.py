@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ...core.events import Observer, Reply, Request, ToolCall, make_plain
 from .. import kernel
@@ -50,34 +50,34 @@ def request_block(
 ) -> Block:
     """Return the block that shows a request before it is sent to the model. `sent` is False in a dry run, which sends nothing.
 
-    If `sent` is True, the block lists only the messages that are new since the previous model call. `last` is the previous
-    model call of the run, if there was one. If `sent` is False, the block lists all messages. The whole request is in the
-    block, too, but folded. Of API keys and headers, only the names are shown. `title_of` is the model's name in the title of a
-    dry run.
+    If `sent` is True, the block lists only the messages that are new since `last`, the previous model call of the run. In a dry
+    run, it lists all messages, and the title has the model's name `title_of`. The whole request is folded. Of API keys and
+    headers, only the names are shown.
     """
-    shown = request.shown()
-    messages, tools = shown["messages"], _list_names(shown)
+    shown, before = request.shown(), None if last is None else last.request
+    messages, tools = shown["messages"], [tool["function"]["name"] for tool in shown["tools"]]
     known = _count_known(messages, last) if sent else 0
     facts = [
         counted(len(messages), "message")
         + (f", {len(messages) - known or 'none'} of them new" if known else "")
     ]
     lines = [_describe_message(message, last) for message in messages[known:]]
-    if last is None or tools != _list_names(last.request):
+    if before is None or shown["tools"] != before["tools"]:
         facts.append(counted(len(tools), "tool"))
         lines += [("tools", ", ".join(tools))] if tools else []
-    options, before = (
-        _list_options(shown),
-        {"stream": True} if sent else {},
-    )  # most requests have stream=True, so it is not listed
-    before = before if last is None else _list_options(last.request)
-    changed = [f"{key}={_shorten(value)}" for key, value in options.items() if before.get(key) != value]
-    changed += [f"no {key}" for key in before if key not in options] if last is not None else []
+    # Most requests have stream=True, so it is not listed.
+    options, old = _list_options(shown), _list_options(before or {"stream": sent})
+    changed = [f"{key}={_shorten(value)}" for key, value in options.items() if old.get(key) != value]
+    changed += [f"no {key}" for key in old if key not in options] if before is not None else []
     lines += [("options", ", ".join(changed) or "none")] if changed or not sent else []
-    if request.secrets and last is None:
+    if request.secrets and before is None:
         lines.append(("not shown", ", ".join(request.secrets)))
+    # LiteLLM (1.110) sends neither an empty list of tools nor a message's null fields.
+    whole = {**shown, "messages": [cut_bytes(_drop_nulls(message)) for message in messages]}
+    if not tools:
+        del whole["tools"]
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
-    made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _drop_nulls(shown))
+    made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", whole)
     return made if sent else Block(put_style_behind(made.html), made.text)  # no head above has the style
 
 
@@ -87,32 +87,13 @@ def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> in
         earlier = last.request["messages"]
         return len(earlier) if messages[: len(earlier)] == earlier else 0
     roles = [message.get("role") for message in messages]
-    if "assistant" not in roles or "user" not in roles:
-        return 0
-    newest = len(roles) - 1 - roles[::-1].index("user")
+    newest = len(roles) - 1 - roles[::-1].index("user") if "user" in roles else 0
     return newest if "assistant" in roles[:newest] else 0
 
 
-def _list_names(shown: Mapping[str, Any]) -> list[str]:
-    return [tool["function"]["name"] for tool in shown["tools"]]
-
-
 def _list_options(shown: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in shown.items() if key not in _NO_OPTIONS}
-
-
-_NO_OPTIONS = ("messages", "tools", "model", "stream_options")
-
-
-def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a request without the null fields of its messages. LiteLLM (1.110) does not send null fields.
-
-    Long data of pictures, sounds and files is shortened in the copy.
-    """
-    messages = [cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
-    return {
-        key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
-    }
+    no_options = ("messages", "tools", "model", "stream_options")
+    return {key: value for key, value in shown.items() if key not in no_options}
 
 
 _MOST_BYTES = 200
@@ -131,14 +112,7 @@ def cut_bytes(value: Any, name: str = "") -> Any:
     return f"{value[:60]}… {len(value) - 60:,} more characters"
 
 
-def _describe_content(content: object) -> str:
-    """Return the text of a message's content. A part that is no text is named by its type, for example "[image_url]"."""
-    if not isinstance(content, list):
-        return str(content)
-    return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)
-
-
-def _drop_nulls_of(message: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_nulls(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in message.items() if part is not None}
 
 
@@ -164,24 +138,21 @@ def reply_block(reply: Reply) -> Block:
     return _make_block("←", title, lines, "the whole message", reply.message)
 
 
-def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
-    """Return the block that shows a tool call before its function runs."""
-    title = f"next: run {name}({short_arguments(arguments)})"
-    return _make_block("›", title, [], "the arguments", dict(arguments))
-
-
 def _describe_message(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
-    role, content = str(message.get("role")), message.get("content")
-    if last is not None and last.reply is not None and _drop_nulls_of(message) == _drop_nulls_of(last.reply):
-        return f"{_MARKS.get(role, '·')} {role}", "its own message, as it came"
-    words = [_describe_content(content)] if content else []
+    """Return (the role, the content in one line). A part that is no text is named by its type, for example "[image_url]"."""
+    role, content = str(message.get("role")), message.get("content") or []
+    label = f"{_MARKS.get(role, '·')} {role}"
+    if last is not None and last.reply is not None and _drop_nulls(message) == _drop_nulls(last.reply):
+        return label, "its own message, as it came"
+    parts = content if isinstance(content, list) else [{"text": content}]
+    words = [" ".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)] if parts else []
     asked = [call["function"] for call in message.get("tool_calls") or ()]
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)
     line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
     if line.endswith(":"):  # the first line is only an introduction to the next lines
         line, more = join_reason(text), 0
-    return f"{_MARKS.get(role, '·')} {role}", f"{line} … {counted(more, 'more line')}" if more > 0 else line
+    return label, f"{line} … {counted(more, 'more line')}" if more > 0 else line
 
 
 def _shorten(value: object) -> str:
@@ -229,7 +200,9 @@ class Stepper(Observer):
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """Show the tool call, and wait for Next. In ask mode, the approval card of the call is shown after that."""
-        await self._show_and_hold(call_preview(call.name, arguments), f"run {call.name}")
+        title = f"next: run {call.name}({short_arguments(arguments)})"
+        block = _make_block("›", title, [], "the arguments", dict(arguments))
+        await self._show_and_hold(block, f"run {call.name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
         await self._run.caught_up()
@@ -245,11 +218,11 @@ class Stepper(Observer):
 
         loop, answered = asyncio.get_running_loop(), asyncio.Event()
 
-        def go_on(answer: Literal["next", "run"]) -> None:
-            self._is_holding = answer == "next"
+        def go_on(*, is_holding: bool) -> None:
+            self._is_holding = is_holding
             loop.call_soon_threadsafe(answered.set)  # a subshell's thread may handle the click
 
-        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"))
+        card = StepCard(what, lambda: go_on(is_holding=True), lambda: go_on(is_holding=False))
         output = self._run.output()
         output.put({"text/plain": f"waiting: Next to {what}", **card.make_reference()})
         card.came_up()
@@ -262,18 +235,14 @@ class Stepper(Observer):
 
     async def _hold_by_prompt(self, what: str) -> None:
         try:
-            with kernel.allow_interrupts():
-                answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
+            with kernel.allow_interrupts():  # the kernel does nothing else during `input()`
+                answer = input(f"  [Enter] to {what}, r to run to the end, s to stop: ")  # noqa: ASYNC250
         except EOFError:  # nobody is there any more
             answer = "r"
         except asyncio.CancelledError:  # Ctrl-C, which no other code has handled
             answer = "s"
-        self._is_holding = not answer.startswith("r")
-        if answer.startswith("s"):
+        letter = answer.strip().lower()[:1]
+        self._is_holding = letter != "r"
+        if letter == "s":
             self._run.stop()
             await asyncio.sleep(0)  # the run is cancelled here, before anything is sent
-
-
-def _read(prompt: str) -> str:
-    """Read one line that a person types. The kernel does nothing else during `input()`."""
-    return input(prompt).strip().lower()

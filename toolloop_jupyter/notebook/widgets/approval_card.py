@@ -32,40 +32,16 @@ from ..html import (
     visible_text,
 )
 from ..transcript import REACH, tell_why
-from .controls import Comms, Hold, _Panel, button, parts_of, put_into_card
+from .controls import Card, Comms, button, hold_cards, parts_of
 from .edit_form import EditForm
 
 
-class Question:
-    """The part of a card above the buttons. It shows the request and its arguments."""
-
-    def __init__(self, approval: Approval, position: str) -> None:
-        self._approval, self._position, self._is_whole = approval, position, False
-        self.widget = ipywidgets.HTML()
-        size = left_out(approval)
-        self.is_cut = size > 0
-        """True if the card at first leaves out the middle of an argument."""
-        self.show_all = button(f"Show all {size:,} characters", "Show the arguments to their last character")
-        """The button that shows the middle of such an argument, too."""
-
-    def draw(self, *, is_edited: bool) -> None:
-        """Draw the request. If `is_edited` is true, draw no arguments, since the edit form shows the arguments."""
-        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
-        self.widget.value = STYLE + CARD_STYLE + asked
-
-    def complete(self) -> None:
-        """Hide the button `show_all`. Later calls of `draw` show every argument in full."""
-        self._is_whole = True
-        self.show_all.layout.display = "none"
-
-
-class ApprovalCard(_Panel):
+class ApprovalCard(Card):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` says which call of the run this is ("call 4 of this run"). If the approval may cover more calls, the card
     offers a choice of scopes, and `reach` has the words for each scope. `comms` says whether a person or code clicked. If
-    `comms` is None, every click counts as a person's click. Call `came_up()` when the card is on the page. After this,
-    Approve may be disabled for a moment (see `Hold`).
+    `comms` is None, every click counts as a person's click. Call `came_up()` when the card is on the page.
     """
 
     def __init__(
@@ -76,21 +52,22 @@ class ApprovalCard(_Panel):
         reach: Mapping[Scope, str] = REACH,
         comms: Comms | None = None,
     ) -> None:
-        self._approval = approval
-        self._comms = comms
-        hold, tool = Hold(self._show_held), visible(approval.tool)
-        self._form = EditForm()
-        if approval.question:
+        self._approval, self._position, self._comms = approval, position, comms
+        self._is_whole = False
+        self._form, self._question, self._error = EditForm(), ipywidgets.HTML(), ipywidgets.HTML("")
+        tool, size, is_question = visible(approval.tool), left_out(approval), bool(approval.question)
+        run, edit, no = (
+            ("Send", "Send exactly this to the server"),
+            ("Edit…", "Change the arguments before the tool runs"),
+            ("Decline", "Send nothing"),
+        )
+        if is_question:
             self._form.open(approval.schema, approval.input)
-        self._question = Question(approval, position)
-        self._draw_question()
-        self._error = ipywidgets.HTML("")
-        self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
-        self._edit = button("Edit…", "Change the arguments before the tool runs")
-        deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no")
-        if approval.question:
-            self._approve.description, self._approve.tooltip = "Send", "Send exactly this to the server"
-            deny.description, deny.tooltip = "Decline", "Send nothing"
+        else:
+            run = ("Approve", f"Run {tool} with exactly these arguments")
+            no = ("Deny", f"Do not run {tool}; the model is told")
+        self._approve, self._edit, deny = button(*run, "tlj-go"), button(*edit), button(*no, "tlj-no")
+        whole = button(f"Show all {size:,} characters", "Show the arguments to their last character")
         self._reason = ipywidgets.Text(
             description="Deny because",
             placeholder="optional",
@@ -98,68 +75,63 @@ class ApprovalCard(_Panel):
             continuous_update=False,
         )
         self._reason.add_class("tlj-why")
-        covers = _covers(approval, tool, reach)
+        covers = _list_scopes(approval, tool, reach)
         self._scope = ipywidgets.Dropdown(options=covers, value="call", description="Approve covers")
         self._scope.add_class("tlj-all")
         for field in (self._reason, self._scope):
             field.style.description_width = "initial"
-
-        whole = self._question.show_all
-        shown = (
-            (whole, self._question.is_cut),
-            (self._edit, approval.editable and not approval.question),
-            (self._reason, not approval.question),
-            (self._scope, len(covers) > 1),
-        )
-        beside = [one for one, is_shown in shown if not is_shown]
-        question = self._question.widget
-        parts = [one for one in (question, whole, self._form.widget, self._error) if one not in beside]
+        self._draw()
+        unused = [
+            *([] if size else [whole]),
+            *([] if approval.editable and not is_question else [self._edit]),
+            *([self._reason] if is_question else []),
+            *([] if len(covers) > 1 else [self._scope]),
+        ]
+        parts = [
+            part for part in (self._question, whole, self._form.widget, self._error) if part not in unused
+        ]
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
-        row = [one for one in self._controls[:-1] if one not in beside]
-        super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
-        self._keep_order(self.widget, *beside)
+        row = [control for control in self._controls[:-1] if control not in unused]
+        super().__init__(*parts, buttons=row, allowing=[self._approve], beside=unused)
+        self._keep_order(self.widget, *unused)
         # The buttons are connected last, when the card is complete. A tool's code may press a button as soon as the button is
         # connected.
         self._approve.on_click(self._on_approve)
         self._edit.on_click(self._on_edit)
         deny.on_click(self._on_deny)
         whole.on_click(self._on_whole)
-        hold.begin(only_soon=True)
 
-    def came_up(self) -> None:
-        """Register that the card is on the page.
-
-        If a click came just before, Approve is disabled for a moment, since the second click of a double click may follow.
-        """
-        if self._hold is not None:
-            self._hold.came_up()
+    @property
+    def is_decided(self) -> bool:
+        return self._finished or self._approval.answered
 
     def finish(self) -> None:
-        """Remove the card and close all its comms.
-
-        After this, the card's buttons do nothing. A second call of this method does nothing.
-        """
+        """Remove the card and close all its comms. After this, its buttons do nothing."""
         self._disable()
         super().finish()
 
-    def _draw_question(self) -> None:
-        self._question.draw(is_edited=bool(self._form.fields))
+    def _draw(self) -> None:
+        """Draw the request. If the edit form is open, it shows the arguments."""
+        is_edited = bool(self._form.fields)
+        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
+        self._question.value = STYLE + CARD_STYLE + asked
 
-    def _on_whole(self, _: object) -> None:
-        if not self._finished and not self._approval.answered:
-            self._question.complete()
-            self._draw_question()
+    def _on_whole(self, pressed: ipywidgets.Button) -> None:
+        if not self.is_decided:
+            self._is_whole = True
+            pressed.layout.display = "none"
+            self._draw()
 
     def _on_approve(self, pressed: ipywidgets.Button) -> None:
-        if self._hold is not None and self._hold.on:
+        if self.is_held:
             return
         by = self._by(pressed)
         # The buttons are disabled first. The run may be on another thread, and it closes the card as soon as there is a
         # decision.
         self._disable()
-        if self._finished or self._approval.answered:
+        if self.is_decided:
             return
-        Hold.after_click(self._hold)
+        hold_cards(self)
         try:
             edited = self._form.read(self._approval.input)
             self._approval.allow(edited, by=by, scope=self._scope.value)
@@ -170,8 +142,8 @@ class ApprovalCard(_Panel):
     def _on_deny(self, pressed: ipywidgets.Button) -> None:
         by = self._by(pressed)
         self._disable()
-        if not self._finished and not self._approval.answered:
-            Hold.after_click(self._hold)
+        if not self.is_decided:
+            hold_cards(self)
             self._approval.deny(self._reason.value.strip(), by=by)
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
@@ -188,7 +160,7 @@ class ApprovalCard(_Panel):
                     self._comms.keep_order(part.comm)
 
     def _on_edit(self, _: object) -> None:
-        if self._finished or self._approval.answered:
+        if self.is_decided:
             return
         self._error.value = ""
         if self._form.fields:
@@ -198,11 +170,7 @@ class ApprovalCard(_Panel):
             self._form.open(self._approval.schema, self._approval.input)
             self._keep_order(self._form.widget)
             self._edit.description, self._approve.description = "Undo edits", "Approve edited"
-        self._draw_question()
-
-    def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
-        if not self._finished and not self._approval.answered:
-            self._approve.disabled = held
+        self._draw()
 
     def _disable(self, *, off: bool = True) -> None:
         if not self._finished:
@@ -210,7 +178,7 @@ class ApprovalCard(_Panel):
                 widget.disabled = off
 
 
-def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[tuple[str, Scope]]:
+def _list_scopes(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[tuple[str, Scope]]:
     """Return the choices of "Approve covers" as pairs (label, scope)."""
     wider = [
         (f"all calls of {tool} in {of}", scope) for scope, of in reach.items() if scope in approval.scopes
@@ -221,9 +189,7 @@ def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[t
 # --- the card's HTML: the question, every argument in full, what the tool does, why somebody is asked ---
 
 _FOLD = 400
-"""If an argument has more characters than this, it is folded: only its beginning is visible until a person unfolds the
-argument.
-"""
+"""If an argument has more characters than this, only its beginning is visible until a person unfolds it."""
 MOST = 200_000
 """If an argument has more characters than this, the card at first shows only its beginning and its end."""
 
@@ -233,12 +199,10 @@ def question_html(
 ) -> str:
     """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out.
 
-    If an argument has more than `MOST` characters, only its beginning and its end are shown. All other arguments are shown in
-    full. If `whole` is true, every argument is shown in full.
+    Unless `whole` is true, only the beginning and the end of an argument with more than `MOST` characters are shown.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
-    # A screen reader reads an alert aloud wherever the focus is. With "polite", the screen reader first finishes what it is
-    # reading.
+    # A screen reader reads an alert aloud wherever the focus is. If the alert is "polite", it first finishes its sentence.
     question = (
         inline(approval.question)
         if approval.question
@@ -271,23 +235,14 @@ def _what_it_does(approval: Approval) -> str:
 
 
 def left_out(approval: Approval) -> int:
-    """Return the number of characters of the longest argument if the card at first leaves out the middle of this argument;
-    else 0.
-    """
-    longest = max((len(_as_text(value)) for value in approval.input.values()), default=0)
+    """If the card at first leaves out the middle of the longest argument, return the characters of this argument; else 0."""
+    values = approval.input.values()
+    longest = max((len(one if isinstance(one, str) else _json(one, indent=2)) for one in values), default=0)
     return longest if longest > MOST else 0
 
 
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else _json(value, indent=2)
-
-
 def full_value(value: object, *, whole: bool = False) -> str:
-    """Return an argument as HTML.
-
-    A long text is shown as text, any other value as JSON. Control characters, hidden characters and blanks that are easily
-    missed are made visible.
-    """
+    """Return an argument as HTML: a long text as text, any other value as JSON. Hidden characters are made visible."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
@@ -299,10 +254,7 @@ def full_value(value: object, *, whole: bool = False) -> str:
 
 
 def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
-    """Return `text` and its `size` as HTML.
-
-    A long text is folded behind its `beginning`. `shown` is a function that makes hidden characters visible.
-    """
+    """Return `text` and its `size` as HTML, folded behind its `beginning` if it is long. `shown` makes hidden characters visible."""
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))
@@ -326,5 +278,5 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def error_html(message: str) -> str:
-    """Return the HTML of an error message about edited arguments. A screen reader reads the message aloud at once."""
+    """Return the HTML of an error about edited arguments. A screen reader reads it aloud at once."""
     return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'

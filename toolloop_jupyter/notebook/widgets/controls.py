@@ -8,6 +8,7 @@ to its `Approval`. The `Approval` accepts only the first decision, so a late cli
 from __future__ import annotations
 
 import asyncio
+import html
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Protocol
@@ -18,15 +19,10 @@ from ...core.events import Usage
 from ...core.text import duration
 from ..html import CARD_STYLE, STYLE, counted, dim, inline
 from ..transcript import WIDGET, money
-from .focus import FOCUS
 
 
 class Comms(Protocol):
-    """What a card needs from the kernel.
-
-    `keep_order` keeps the messages of a widget in order. `is_click` says whether the message that the kernel handles now is a
-    person's click on the widget.
-    """
+    """The kernel's part in a card. See `CardComms` in the room `kernel`."""
 
     def keep_order(self, comm: object) -> None: ...
 
@@ -36,12 +32,10 @@ class Comms(Protocol):
 class _Panel:
     """A group of widgets. They are shown together and closed together."""
 
-    def __init__(
-        self, widget: ipywidgets.Widget, *beside: ipywidgets.Widget, hold: Hold | None = None
-    ) -> None:
-        """`beside` are further widgets of the panel that are not on the page. `hold` is the panel's Hold, if there is one."""
+    def __init__(self, widget: ipywidgets.Widget, *beside: ipywidgets.Widget) -> None:
+        """`beside` are further widgets of the panel that are not on the page."""
         self.widget = widget
-        self._beside, self._hold = beside, hold
+        self._beside = beside
         self._finished = False
 
     def make_reference(self) -> dict[str, object]:
@@ -50,17 +44,11 @@ class _Panel:
         return {WIDGET: reference}
 
     def finish(self) -> None:
-        """Remove the panel from the page and close all its comms.
-
-        After this, its buttons do nothing. A second call does nothing.
-        """
-        if self._finished:
-            return
-        self._finished = True
-        if self._hold is not None:
-            self._hold.gone()
-        for part in (self.widget, *self._beside):
-            close(part)
+        """Remove the panel from the page and close all its comms. After this, its buttons do nothing."""
+        if not self._finished:
+            self._finished = True
+            for part in (self.widget, *self._beside):
+                close(part)
 
 
 def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
@@ -91,15 +79,6 @@ def button(
     return made
 
 
-def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget]) -> ipywidgets.Widget:
-    """Return a card with these parts. A row of buttons is below the parts."""
-    row = ipywidgets.Box(list(buttons))
-    row.add_class("tlj-row")
-    card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
-    card.add_class("tlj-card")
-    return card
-
-
 def _hidden(inner: str) -> ipywidgets.Widget:
     """Return an invisible widget. `inner` is HTML that the page needs, such as styles."""
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
@@ -110,8 +89,7 @@ class StopBar(_Panel):
 
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
-        # The bar is the first output of its run, so it contains the styles. The status is sent often. So the styles are not
-        # in the status, but in another widget.
+        # The bar is the first output of its run, so it contains the styles. The status is sent often, so it has none.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", tooltip, "", self._clicked)
@@ -120,10 +98,7 @@ class StopBar(_Panel):
         super().__init__(bar)
 
     def show(self, html: str) -> None:
-        """Show `html` beside the button.
-
-        `html` must be inert. If it has changed, one small message is sent; if not, no message is sent.
-        """
+        """Show `html`, which must be inert, beside the button. A message is sent only if `html` has changed."""
         if not self._finished and self._status.value != html:
             self._status.value = html
 
@@ -131,7 +106,7 @@ class StopBar(_Panel):
         if self._finished or self._stop.disabled:
             return
         self._stop.disabled = True
-        Hold.after_click()
+        hold_cards()
         self._on_stop()
 
 
@@ -156,44 +131,127 @@ class Toolbar(StopBar):
         )
 
 
-class StepCard(_Panel):
+# --- cards ------------------------------------------------------------------------------------------------------
+#
+# A new card may appear within 50 ms of a click, at the place of the old card. So the second click of a double click could hit
+# the new card. To prevent this, a person's click on one card holds the others: their buttons that allow something are disabled
+# for `PAUSE` seconds. Cards are held if they are open already, since they move up. Cards are also held if they appear within
+# `SOON` seconds of the click. Deny always works at once. A card is never held without a click before it.
+
+SOON = 1.0
+"""A card that appears within this many seconds after a click is held."""
+PAUSE = 0.7
+"""A card is held for this many seconds. Most systems wait 0.5 s at most for the second click of a double click."""
+
+
+class Card(_Panel):
+    """A panel on which a person decides. For a moment after a click on another card, the card is held (see above)."""
+
+    on_page: ClassVar[dict[Card, None]] = {}
+    """The cards that are on the page now."""
+    last_click: ClassVar[float] = float("-inf")
+    """The time at which a person last clicked a deciding button in this kernel (monotonic clock)."""
+
+    def __init__(
+        self,
+        *parts: ipywidgets.Widget,
+        buttons: Sequence[ipywidgets.Widget],
+        allowing: Sequence[ipywidgets.Widget] = (),
+        beside: Sequence[ipywidgets.Widget] = (),
+    ) -> None:
+        """Put a row of `buttons` below the parts. The buttons in `allowing` are disabled while the card is held."""
+        row = ipywidgets.Box(list(buttons))
+        row.add_class("tlj-row")
+        card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
+        card.add_class("tlj-card")
+        super().__init__(card, *beside)
+        self._allowing = allowing
+        self._held_until = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hold_if_clicked()
+
+    @property
+    def is_decided(self) -> bool:
+        """True if a further click on the card does nothing."""
+        return self._finished
+
+    @property
+    def is_held(self) -> bool:
+        return time.monotonic() < self._held_until
+
+    def came_up(self) -> None:
+        """Add this card to the cards on the page. Must be called on the thread of the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        Card.on_page[self] = None
+        self._hold_if_clicked()
+
+    def finish(self) -> None:
+        Card.on_page.pop(self, None)
+        super().finish()
+
+    def hold(self) -> None:
+        """Hold this card for `PAUSE` seconds from now. Can be called on any thread."""
+        self._held_until = time.monotonic() + PAUSE
+        self._show_held()
+
+    def _hold_if_clicked(self) -> None:
+        if time.monotonic() < Card.last_click + SOON:
+            self._held_until = time.monotonic() + PAUSE
+        self._show_held()
+
+    def _show_held(self) -> None:
+        if self.is_decided:
+            return
+        for each in self._allowing:
+            each.disabled = self.is_held
+        if self.is_held and self._loop is not None and not self._loop.is_closed():
+            wait = self._held_until - time.monotonic()
+            self._loop.call_soon_threadsafe(self._loop.call_later, max(wait, 0.0), self._show_held)
+
+
+def hold_cards(but: Card | None = None) -> None:
+    """Hold every card except `but`, which a person has just clicked.
+
+    Must be called before the click takes effect. Can be called on any thread.
+    """
+    Card.last_click = time.monotonic()
+    for card in tuple(Card.on_page):
+        if card is not but:
+            card.hold()
+
+
+class StepCard(Card):
     """The card of step mode, shown while a run waits before its next step.
 
     "Next" lets the run do one step. "Run to end" lets the run do all further steps. The Stop button is on the toolbar.
     """
 
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
-        hold = Hold(self._show_held)
-        self._next = button(
-            "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=hold.on)
-        )
-        self._run = button(
-            "Run to end", "Go on without waiting again", "", lambda _: self._go(on_run, held=hold.on)
-        )
+        self._answered = False
+        self._buttons = [
+            button("Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next)),
+            button("Run to end", "Go on without waiting again", "", lambda _: self._go(on_run)),
+        ]
         label = ipywidgets.HTML(
             f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("to", "span")} {inline(what)}</div>'
         )
-        self._buttons = [self._next, self._run]
-        self._answered = False
-        super().__init__(put_into_card(buttons=[*self._buttons, label]), hold=hold)
-        self.came_up = hold.came_up
-        hold.begin(only_soon=True)
+        super().__init__(buttons=[*self._buttons, label], allowing=self._buttons)
 
-    def _go(self, act: Callable[[], None], *, held: bool = False) -> None:
-        if self._finished or self._answered or held:
+    @property
+    def is_decided(self) -> bool:
+        return self._finished or self._answered
+
+    def _go(self, act: Callable[[], None]) -> None:
+        if self.is_decided or self.is_held:
             return
         self._answered = True
         for button in self._buttons:
             button.disabled = True
-        Hold.after_click(self._hold)
+        hold_cards(self)
         act()
 
-    def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
-        if not self._finished and not self._answered:
-            self._next.disabled = self._run.disabled = held
 
-
-class ClickTest(_Panel):
+class ClickTest(Card):
     """A button for `%toolloop doctor`, which tests whether clicks reach the kernel."""
 
     def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
@@ -201,85 +259,103 @@ class ClickTest(_Panel):
             f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>"
         )
         click = button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
-        super().__init__(put_into_card(label, buttons=[click]))
+        super().__init__(label, buttons=[click])
 
 
-# --- the second click of a double click must not decide on a card that has just appeared under the pointer ---
+# --- the keyboard's focus ---------------------------------------------------------------------------------------
 #
-# A new card may appear within 50 ms of a click, at the place of the old card. So a second click could hit the new card. To
-# prevent this, a person's click on one card holds the others: their buttons that allow something are disabled for `PAUSE`
-# seconds. Cards are held if they are open already, since they move up. Cards are also held if they appear within `SOON`
-# seconds of the click. Deny always works at once. A card is never held without a click before it.
+# The focus moves to a card that waits for a decision, but never while a person types elsewhere. The kernel can tell a widget to
+# take the focus, but cannot see where the focus is. So each card and each toolbar has a few lines of JavaScript, which watch the
+# output area around the widget. Only live widgets have the script; a saved run has no script. If a page forbids inline scripts,
+# the focus does not move, and a person can reach the card with the Tab key.
 
-SOON = 1.0
-"""A card that appears within this many seconds after a click is held."""
-PAUSE = 0.7
-"""A card is held for this many seconds.
-
-This is longer than the time between the clicks of a double click (0.5 s on most systems).
+_SCRIPT = """
+const begin = (mark, patience) => {
+  if (!mark.isConnected) return patience && setTimeout(begin, 50, mark, patience - 1);
+  const area = mark.closest('.jp-OutputArea') ?? document.body;
+  mark.remove();
+  area.toolloopFocus ??= follow(area);
+  area.toolloopFocus();
+};
+const follow = area => {
+  const seen = new WeakSet();
+  let parked, isOurs = area.contains(document.activeElement), end;
+  const isGone = element => !element?.isConnected || element === document.body || element.matches(':disabled');
+  const isTaken = () => {
+    if (window !== window.parent && !document.hasFocus()) return true;
+    const now = document.activeElement;
+    return !isGone(now) && now.closest('input,textarea,select,[contenteditable="true"],.lm-Menu,.lm-MenuBar,dialog,[role="dialog"]');
+  };
+  const take = (element, mayScroll) => {
+    parked = element.matches('button,input,select,textarea') ? undefined : element;
+    if (parked && element.tabIndex < 0) element.tabIndex = -1;
+    if (mayScroll) (element.matches('.tlj-form *') ? element : element.closest('.tlj-card')).scrollIntoView({block: 'nearest'});
+    element.focus({preventScroll: true});
+    isOurs = true;
+  };
+  const openCard = () => [...area.querySelectorAll('.tlj-card')].find(card => card.querySelector('.tlj-btn:enabled'));
+  const rest = () => area.querySelector('.tlj-bar') ?? [...area.querySelectorAll('.tlj-foot')].at(-1)
+    ?? [...area.querySelectorAll('.jp-OutputArea-output')].at(-1);
+  const look = () => {
+    const card = openCard(), now = document.activeElement;
+    const form = card?.querySelector('.tlj-form :is(input,select,textarea)');
+    for (const text of card?.querySelectorAll('.tlj-form textarea') ?? [])
+      if (!seen.has(text)) seen.add(text), text.setSelectionRange(0, 0);
+    if (form && !seen.has(form)) {
+      seen.add(form);
+      if (card.contains(now)) take(form, true);
+    } else if (card ? !seen.has(card) && !isTaken() : false) {
+      take(card.querySelector('.tlj-go:enabled') ?? card, true);
+    } else if (isOurs && (isGone(now) || now === parked)) {
+      let place = card ? card.querySelector('.tlj-go:enabled') ?? card : rest();
+      if (place?.matches('details')) place = place.firstElementChild;
+      if (place && place !== now) take(place, !!card);
+    }
+    if (card) seen.add(card);
+    clearTimeout(end);
+    if (!area.isConnected || !area.querySelector('.tlj-bar,.tlj-card')) end = setTimeout(leave, 2000);
+  };
+  const moved = event => {
+    isOurs = area.contains(event.target);
+    if (event.target !== parked) parked = undefined;
+  };
+  const left = event => setTimeout(() => {
+    if (document.activeElement === document.body && !isGone(event.target)) isOurs = false;
+  });
+  const pressed = event => {
+    if (event.key !== 'Enter' && event.key !== ' ') return;
+    const on = event.target, card = on.closest('.tlj-card');
+    const leadsTo = event.key === 'Enter' && card?.querySelector(
+      on.matches('.tlj-why input') ? '.tlj-no:enabled' : on.matches('.tlj-form input') ? '.tlj-go:enabled' : ':not(*)');
+    const isHeldDown = event.repeat && on.closest('.tlj-btn');
+    if (!leadsTo && !isHeldDown && !(on === parked && on.matches('.tlj-card,.tlj-bar'))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!leadsTo || event.repeat) return;
+    leadsTo.focus();
+    if (leadsTo.matches('.tlj-no')) leadsTo.click();
+  };
+  const observer = new MutationObserver(look);
+  observer.observe(area, {childList: true, subtree: true, attributes: true, attributeFilter: ['disabled']});
+  document.addEventListener('focusin', moved);
+  document.addEventListener('focusout', left);
+  area.addEventListener('keydown', pressed, true);
+  const leave = () => {
+    observer.disconnect();
+    document.removeEventListener('focusin', moved);
+    document.removeEventListener('focusout', left);
+    area.removeEventListener('keydown', pressed, true);
+    delete area.toolloopFocus;
+  };
+  return look;
+};
+begin(this, 100);
 """
+# `seen`: the cards and fields that the script has seen before. `parked`: the element that has the focus until the next card
+# comes. `isOurs`: true if the focus was in this area until now. If the focused element has disappeared, the script sets the
+# focus again. If the person has clicked elsewhere, the script leaves the focus there. Enter in "Deny because" presses Deny.
+# Enter in a field of the form moves the focus to Approve. In both cases the focus leaves the field, so the field's content is
+# sent. A key that is held down presses a button only once.
 
-
-class Hold:
-    """Holds one card for a moment: the card's buttons that allow something are disabled.
-
-    The function `show` is called with True to disable these buttons, and with False to enable them.
-    """
-
-    _shown: ClassVar[dict[Hold, None]] = {}
-    """The cards that are on the page now."""
-    _clicked: ClassVar[float] = float("-inf")
-    """The time at which a person last clicked a deciding button on any card of this kernel (monotonic clock)."""
-
-    def __init__(self, show: Callable[[bool], None]) -> None:
-        self._show = show
-        self._until = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def on(self) -> bool:
-        """True while the card is held."""
-        return time.monotonic() < self._until
-
-    def begin(self, *, only_soon: bool = False) -> None:
-        """Hold this card for `PAUSE` seconds from now.
-
-        If `only_soon` is true, hold the card only if a click came just before. Can be called on any thread.
-        """
-        if not only_soon or time.monotonic() < Hold._clicked + SOON:
-            self._until = time.monotonic() + PAUSE
-            self._show(True)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end)
-
-    def came_up(self) -> bool:
-        """Add this card to the cards on the page, and hold it if a click came just before.
-
-        Returns True if the card is held. Must be called on the thread of the running event loop.
-        """
-        self._loop = asyncio.get_running_loop()
-        Hold._shown[self] = None
-        self.begin(only_soon=True)
-        return self.on
-
-    def gone(self) -> None:
-        """Remove this card from the cards on the page."""
-        Hold._shown.pop(self, None)
-
-    @classmethod
-    def after_click(cls, on: Hold | None = None) -> None:
-        """Hold every card except `on`, which is the card that a person has just clicked.
-
-        Must be called before the click takes effect. Can be called on any thread.
-        """
-        cls._clicked = time.monotonic()
-        for card in tuple(cls._shown):
-            if card is not on:
-                card.begin()
-
-    def _end(self) -> None:
-        left = self._until - time.monotonic()
-        if left > 0 and self._loop is not None:  # the hold is not over, or another click has begun it again
-            self._loop.call_later(left, self._end)
-        else:
-            self._show(False)
+FOCUS = f'<img hidden alt="" src="data:," onerror="{html.escape(_SCRIPT)}">'
+"""The script as an HTML element. Live widgets have this element in their HTML."""

@@ -16,28 +16,21 @@ from ..html import dim, escaped_json, hides, inline, visible
 from .controls import close
 
 _LONG = 80
-"""A text with more characters than this gets a field of several lines.
-
-One line of this field has about this many characters.
-"""
+"""A longer text gets a field of several lines. One line of this field has about this many characters."""
 
 
 @dataclass(frozen=True)
 class FieldSpec:
     """Describes the field of one argument: its kind, its first content, and how to turn its content into the argument.
 
-    A number is edited in a text field. In a number field, the kernel would keep the old value when a person empties the
-    field.
+    A number is edited in a text field: in a number field, the kernel would keep the old value when a person empties the field.
     """
 
     name: str
     kind: Literal["text", "textarea", "number", "choice", "checkbox", "json"]
     shown: object
     given: bool = True
-    """True if the call has this argument.
-
-    If it is False, the field takes JSON, and an empty field leaves the argument out.
-    """
+    """True if the call has this argument. If not, the field takes JSON, and an empty field leaves the argument out."""
     when_empty: tuple[object, ...] = ()
     """(value,) if an emptied number or JSON field means this value; () if an emptied field is an error."""
     choices: tuple[tuple[str, object], ...] = ()
@@ -45,7 +38,7 @@ class FieldSpec:
 
     @property
     def note_html(self) -> str:
-        """HTML with the argument's description and with a hint on how to write its value; "" if there is nothing to say."""
+        """HTML with the argument's description and a hint on how to write its value; "" if there is neither."""
         notes = ["as JSON"] if self.kind == "json" else []
         if self.given and self.kind in ("json", "number"):
             notes += [f"empty means {json.dumps(value, ensure_ascii=False)}" for value in self.when_empty]
@@ -59,9 +52,7 @@ class FieldSpec:
         if self.kind not in ("json", "number"):
             arguments[self.name] = content
         elif text := str(content).strip():
-            arguments[self.name] = (
-                _read_number(self.name, text) if self.kind == "number" else self._read(text)
-            )
+            arguments[self.name] = self._read(text)
         elif not self.given:
             arguments.pop(self.name, None)
         elif self.when_empty:
@@ -71,25 +62,19 @@ class FieldSpec:
 
     def _read(self, text: str) -> object:
         try:
-            return json.loads(text)
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f'{self.name} is not JSON ({error}); text goes in quotes: "like this"') from None
-
-
-def _read_number(name: str, text: str) -> int | float:
-    try:
-        number = json.loads(text)
-    except (ValueError, RecursionError):
-        number = None
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or number - number != 0:
-        raise ValueError(f"{name} is not a number: {shorten(text, 80)!r}")
-    return number
+            if self.kind == "json":
+                advice = 'text goes in quotes: "like this"'
+                raise ValueError(f"{self.name} is not JSON ({error}); {advice}") from None
+            value = None
+        if self.kind == "number" and (type(value) not in (int, float) or value - value != 0):
+            raise ValueError(f"{self.name} is not a number: {shorten(text, 80)!r}")
+        return value
 
 
 def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
-    """Return the fields for all arguments: first those in the JSON schema, in the schema's order; then those that only the
-    call has.
-    """
+    """Return the fields for all arguments: those in the JSON schema, in its order; then those that only the call has."""
     described, known = (
         part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
     )
@@ -143,7 +128,7 @@ def _kinds(schema: Mapping[str, object]) -> set[object]:
 
 
 def _label(text: str) -> str:
-    """Return the label of a field. A screen reader reads this label as the name of the field.
+    """Return the label of a field, which a screen reader reads as its name.
 
     ipywidgets 7 reads a description as HTML, ipywidgets 8 as text (jupyter-widgets/ipywidgets#2785). Both would typeset text
     between dollar signs as a formula, so dollar signs are replaced.
@@ -153,7 +138,7 @@ def _label(text: str) -> str:
 
 
 class Field:
-    """The widgets of one argument: its field, and a note below the field if there is a note."""
+    """The widgets of one argument: its field and, if there is a note, the note below it."""
 
     def __init__(self, spec: FieldSpec) -> None:
         self.spec = spec
@@ -166,9 +151,9 @@ class Field:
 
 
 def _input(spec: FieldSpec) -> ipywidgets.Widget:
-    # The front-end sends the whole text of a field when the focus leaves the field. This is before the next click. If the
-    # front-end sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a
-    # click could reach the kernel before the new text.
+    # Without continuous updates, the front-end sends a text when the focus leaves the field, which is before the next click. If it
+    # sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a click could reach
+    # the kernel before the new text.
     given = {"value": spec.shown, "description": _label(spec.name)}
     match spec.kind:
         case "checkbox":
@@ -202,10 +187,7 @@ class EditForm:
             close(child)
 
     def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
-        """Return the arguments with the content of the fields; None if the form is closed.
-
-        Raises ValueError if the content of a field cannot be read.
-        """
+        """Return the arguments with the content of the fields; None if the form is closed. Raises ValueError."""
         if not self.fields:
             return None
         arguments = dict(given)
