@@ -1,8 +1,4 @@
-"""Deliver clicks to a cell that is waiting, and notice interrupts at once. `__init__.py` of this package explains the reasons.
-
-`serving_clicks` and `running_in_cell` are context managers for a run. One `_Pump` serves all runs that wait at the same time.
-If a widget's callback interrupts a waiting cell and then waits for a run, `while_callback_waits` lets the cell continue.
-"""
+"""Deliver clicks to a cell that is waiting, and notice interrupts at once. `__init__.py` of this package explains the reasons."""
 
 from __future__ import annotations
 
@@ -38,10 +34,7 @@ _LOOK = 0.01
 
 @asynccontextmanager
 async def serving_clicks() -> AsyncIterator[None]:
-    """Deliver clicks during the `async with` block although the cell is waiting, and notice interrupts at once.
-
-    In an awaited cell of IPython in a terminal, Ctrl-C cancels the run. In plain Python, the block does nothing.
-    """
+    """Deliver clicks during the `async with` block, and notice interrupts at once. In plain Python, the block does nothing."""
     with _silence_late_clicks():
         async with serving_nested_run(None):
             yield
@@ -49,11 +42,7 @@ async def serving_clicks() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
-    """Do the same as `serving_clicks`, and send the output of the run's tools to the cell that started the run.
-
-    Use this `async with` block for a run that Python code starts, for example with `aagent()`. For `may_be_cleared`, see
-    `Cell.outputs_of_run`.
-    """
+    """Do the same as `serving_clicks` for a run of the Python API. Send the output of its tools to its cell (`Cell.outputs_of_run`)."""
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
             yield
@@ -61,10 +50,7 @@ async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]
 
 @contextmanager
 def _silence_late_clicks() -> Iterator[None]:
-    """Prevent the log message "No such comm" during the `with` block.
-
-    The package comm 0.2 logs this message (logger "Comm") if a person clicks on a card that was removed already.
-    """
+    """Prevent the message "No such comm", which comm 0.2 logs (logger "Comm") if a person clicks on a card that was removed."""
 
     def passes(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("No such comm:")
@@ -79,10 +65,7 @@ def _silence_late_clicks() -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
-    """Do the same as `serving_clicks`, for a run that sync code waits for.
-
-    `outer` is the task that has called the sync code, or None.
-    """
+    """Do the same as `serving_clicks`, for a run that sync code in the task `outer` waits for. `outer` may be None."""
     kernel, kernel_loop = get_kernel(), find_kernel_loop()
     if kernel is None or kernel_loop is None:
         with cancelling_on_ctrl_c():
@@ -128,9 +111,8 @@ class _State(NamedTuple):
 class _Pump:
     """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
-    One pump serves all runs that wait at the same time. There is one exception: if sync code in a widget's callback waits for a
-    run, the pump that has dispatched the widget's message is blocked until the run ends. So this run gets a new pump. Only the
-    newest pump dispatches messages, so the messages keep their order. Pumps are used only on the kernel's loop.
+    One pump serves all runs that wait at the same time. But if a widget's callback waits for a run, the pump that has dispatched the
+    widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches, so the messages keep their order.
     """
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
@@ -161,10 +143,9 @@ class _Pump:
         return _pumps[-1]
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Count one run less. If no run uses the pump any more, end it. Return the tasks that the caller has to wait for.
+        """Count one run less. If this was the last run, end the pump. Return the tasks for which the caller has to wait.
 
-        If the pump ends, these are the task of the pump, and the task that is dispatching a message, unless the second task is
-        waiting for another run.
+        A task that is dispatching a message, and in which another run is waiting, is not among them.
         """
         self._users -= 1
         if self._users:
@@ -192,10 +173,7 @@ class _Pump:
                 self._dispatching = None
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
-        """Take the oldest comm message out of the queue and return it. All other messages keep their order.
-
-        Without an `await`, no other task sees an incomplete queue.
-        """
+        """Take the oldest comm message out of the queue. The others keep their order. No `await`: nobody sees an incomplete queue."""
         queue, taken = self._queue, None
         if queue is None:
             return None
@@ -248,10 +226,7 @@ class _Pump:
 
     @contextmanager
     def lend_to_cell(self) -> Iterator[None]:
-        """During the `with` block, in which a callback waits for a run, restore the parent and the SIGINT handler of the cell.
-
-        So the interrupted cell can continue, and may even end. After the block, those of the callback are restored.
-        """
+        """While a callback waits for a run, give the interrupted cell its parent and its SIGINT handler, so that the cell can continue."""
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
         self._of_cell.give_back(self._kernel)
@@ -273,10 +248,7 @@ _while_pumping = ExitStack()
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return the context in which sync code of the task `outer` must wait for a run.
-
-    If the task is handling a comm message, the interrupted cell can continue meanwhile.
-    """
+    """Return the context in which sync code of the task `outer` waits for a run. If the task is a callback, its cell can continue."""
     kernel = get_kernel()
     for pump in _pumps:
         if pump.dispatches_in(outer):
@@ -337,10 +309,9 @@ class CardComms:
             comm._reply_subshell_for = lambda _data, _default: self._subshell
 
     def is_click(self, comm: object) -> bool:
-        """Return True if a person has clicked: if the kernel is now handling a message from the front-end to this comm.
+        """Return True if the kernel is handling a message from the front-end to this comm, so a person has clicked, and not code.
 
-        Return False if other code has called the callback of the click. If the kernel is not ipykernel, the two cases cannot be
-        distinguished, and the result is True.
+        In a kernel that is not ipykernel, the two cases cannot be distinguished, and the result is True.
         """
         kernel = get_kernel()
         if kernel is None:
@@ -379,10 +350,7 @@ def _sending_idle_after_comms(kernel: Kernel) -> Iterator[None]:
 
 @contextmanager
 def _containing_exits(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """During the `with` block, turn SystemExit into RuntimeError in the tasks that the code of a run starts on this loop.
-
-    A SystemExit in such a task would end asyncio's loop, and so the kernel.
-    """
+    """Turn a SystemExit of a task that the code of a run starts into RuntimeError. It would end asyncio's loop, and so the kernel."""
     below: Any = loop.get_task_factory()
 
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:

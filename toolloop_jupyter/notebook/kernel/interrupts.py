@@ -1,8 +1,8 @@
 """Let an interrupt cancel a run, and let the cancelled run clean up. An interrupt is the button ■ in a front-end, or Ctrl-C.
 
-An interrupt arrives as the signal SIGINT in the main thread. There are two ways to cancel the run. If the run was started by sync
-code, or in an awaited cell of IPython in a terminal, the signal has a handler of this module (`Interrupts`). In an awaited cell
-of a kernel, ipykernel's handler cancels the task of the cell, and `await_with_cleanup` passes this cancel on to the run.
+It arrives as the signal SIGINT in the main thread. If the run was started by sync code, or in an awaited cell of IPython in a
+terminal, the signal has a handler of this module (`Interrupts`). In an awaited cell of a kernel, ipykernel's handler cancels the
+task of the cell, and `await_with_cleanup` passes this cancel on to the run.
 """
 
 from __future__ import annotations
@@ -29,16 +29,13 @@ LOOK_UP = 0.1
 between two instructions of Python code. A signal that arrives just before `select()` is handled only after `select()` has returned,
 which may take as long as a tool's timeout. (This happened once in 150 tests that interrupted a run at its start.)"""
 _REPEATED = 0.5
-"""If a second interrupt follows within this number of seconds, it counts as a repetition of the first one and is ignored. The
-interrupted cell ends only after this time. If the second interrupt arrived between two cells, it would interrupt ipykernel itself
-(6.17 to 7.4), and ipykernel would never answer the request of one of the two cells."""
+"""A second interrupt within this number of seconds is ignored, and the interrupted cell ends only after this time. Between two
+cells, the second interrupt would interrupt ipykernel itself (6.17 to 7.4), which would then never answer one of the two cells.
+"""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised in sync code if an interrupt has ended the run that this code is waiting for.
-
-    The kernel shows this error in one line. While IPython makes a traceback, a second interrupt could interrupt IPython itself.
-    """
+    """Raised in sync code if an interrupt has ended its run. Shown in one line: IPython could be interrupted in a long traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}"]
@@ -47,9 +44,9 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Lets SIGINT cancel `task` during a `with` block, instead of raising KeyboardInterrupt in the code that is running.
 
-    The first interrupt cancels the task. If another interrupt arrives within `PATIENCE` seconds, it is ignored, so that the task
-    can clean up. If a callback blocks the loop, the first interrupt has no effect, and the next interrupt raises
-    KeyboardInterrupt in the callback. Outside the main thread, the block does nothing, since Python handles signals only there.
+    Another interrupt within `PATIENCE` seconds is ignored, so that the task can clean up. If a callback blocks the loop, the first
+    interrupt has no effect, and the next one raises KeyboardInterrupt in the callback. Outside the main thread, where Python handles
+    no signals, the block does nothing.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None) -> None:
@@ -120,10 +117,7 @@ def _can_handle_signals() -> bool:
 
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
-    """Let an interrupt stop blocking code on the loop's thread during the `with` block. The block then raises CancelledError.
-
-    This is for a sync tool that runs on the loop, and for `input()` in a terminal. Outside the main thread, the block does nothing.
-    """
+    """Let an interrupt stop the blocking code of the block, which then raises CancelledError. Does nothing outside the main thread."""
     if not _can_handle_signals():
         yield
         return
@@ -141,11 +135,9 @@ def allow_interrupts() -> Iterator[None]:
 
 
 async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
-    """Await a run. The run can be cancelled, but not while it is cleaning up.
+    """Await a run, and return or raise what the run does. If the awaiting task is cancelled, cancel the run, and let it clean up.
 
-    If the awaiting task is cancelled, this function cancels the run. Later cancels within `PATIENCE` seconds are ignored. If the
-    run then returns a value, this function returns the value, and the awaiting task counts as not cancelled. If the run raises an
-    error, such as CancelledError, this function raises the error.
+    Later cancels within `PATIENCE` seconds are ignored. If the run returns a value, the awaiting task counts as not cancelled.
     """
     run = asyncio.ensure_future(awaitable)
     came_at, swallowed = None, 0
@@ -189,10 +181,8 @@ async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
 def show_in_one_line(error: BaseException) -> None:
     """Show `error` in one line in the present cell, and do not count the cell as failed. An interrupt has caused `error`.
 
-    If a cell fails, a front-end drops all cells that are waiting behind this cell. But an interrupt should end only the run.
-    IPython (7 to 9) shows an exception by a call of the exception's method `_render_traceback_`: here, this method returns one
-    line. Before ipykernel (6.17 to 7.4) answers the front-end, IPython calls `forgive`. `forgive` removes `error` from the result
-    of the cell.
+    If a cell fails, a front-end drops all cells that are waiting behind it. But an interrupt should end only the run. IPython (7 to 9)
+    calls `_render_traceback_` of an exception, and calls `forgive` before ipykernel (6.17 to 7.4) answers the front-end.
     """
     shell = get_shell()
     if shell is None:
@@ -223,10 +213,9 @@ def find_idle_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
-    """Let Ctrl-C cancel the awaited cell that is running on this loop, during the `with` block.
+    """Let Ctrl-C cancel the awaited cell that is running on this loop, unless SIGINT has another handler than Python's.
 
-    If SIGINT does not have Python's default handler, the block does nothing. Without the block, Ctrl-C raises KeyboardInterrupt
-    in the code of the loop. The awaited task would not end: it would continue when the next cell awaits something.
+    Otherwise Ctrl-C would raise KeyboardInterrupt in the code of the loop, and the task would continue when the next cell awaits.
     """
     if get_shell() is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return nullcontext()
@@ -234,9 +223,9 @@ def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
 
 
 class _TerminalInterrupts(Interrupts):
-    """Lets Ctrl-C cancel the awaited cell that is running at that time. This may be a later cell than the cell of the run.
+    """Lets Ctrl-C cancel the awaited cell that is running at that time, which may be a later cell than the cell of the run.
 
-    If no awaited cell is running (at IPython's prompt, or in a cell without `await`), Ctrl-C raises KeyboardInterrupt as usual.
+    If there is none (at IPython's prompt, or in a cell without `await`), Ctrl-C raises KeyboardInterrupt as usual.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

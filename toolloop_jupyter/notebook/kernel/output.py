@@ -1,15 +1,13 @@
 """Send output to the right place: prints and displays of tools, and the outputs of a run (`Cell`).
 
-The target of an output is the value of a context variable. `redirect_output(target)` sets the target for the code in its `with`
-block, for the tasks of this code, and for threads that run in a copy of the context (`asyncio.to_thread` and tool threads do
-this). While a redirection is active, there are hooks on `sys.stdout`, on `sys.stderr`, on the shell's display publisher, and on
-the methods that send a cell's value and traceback. For each output, a hook looks up the target of the calling code. If there is
-no target, the output goes to the same place as without a hook. When the last redirection ends, the hooks are removed. Other code
-may still have a removed hook, for example a logging handler that has stored `sys.stderr`. This hook then passes all output on.
+The target of an output is the value of a context variable. `redirect_output(target)` sets it for the code in its `with` block, for
+the tasks of this code, and for threads in a copy of the context. Meanwhile, there are hooks on `sys.stdout`, on `sys.stderr`, on
+the shell's display publisher, and on the methods that send a cell's value and traceback. A hook looks up the target of the calling
+code. If there is none, the output goes to the same place as without a hook. A removed hook that other code still has (a logging
+handler may have stored `sys.stderr`) passes all output on.
 
-If a tool starts a thread without a copy of the context, the thread has no target. If only one tool is running at that time, the
-thread is assigned to this tool, also after the tool has ended. If several tools are running, it is not known which of them has
-started the thread. So the thread's output is not redirected.
+If a tool starts a thread without a copy of the context, the thread has no target. If only this tool is running, its target is the
+thread's, also after the tool has ended. If several tools are running, the thread's output is not redirected.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ Sink = Callable[[str, Any], None]
 
 
 class Bundle(dict[str, object]):
-    """A MIME bundle of `display()`: MIME type -> data.
-
-    If `replaces` is True, the bundle replaces an earlier output with the same `display_id`.
-    """
+    """A MIME bundle of `display()`. If `replaces` is True, it replaces an earlier output with the same `display_id`."""
 
     def __init__(
         self,
@@ -72,10 +67,7 @@ def get_target() -> Target | None:
 
 @contextmanager
 def redirect_output(target: Target | None) -> Iterator[None]:
-    """Send prints and displays of the `with` block, and of the tasks and threads that it starts, to `target`.
-
-    If `target` is None, output is not redirected in the block.
-    """
+    """Send prints and displays of the block, and of its tasks and threads, to `target`. None: output is not redirected."""
     hooks = _install_hooks() if target is not None else []
     before = get_target()
     token = _target.set(target)
@@ -95,10 +87,7 @@ def redirect_output(target: Target | None) -> Iterator[None]:
 
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
-    """Redirect output as `redirect_output` does, but include threads that have no copy of the context.
-
-    If a thread still runs after the `with` block, its output is redirected until the thread ends.
-    """
+    """Do the same as `redirect_output`, but include threads without a copy of the context, until they end."""
     redirection = _Redirection(target, get_target())
     with redirect_output(target):
         _entered.append(redirection)
@@ -110,10 +99,9 @@ def redirect_tool(target: Target) -> Iterator[None]:
 
 
 def capture(sink: Sink) -> AbstractContextManager[None]:
-    """Send prints and displays of the `with` block, and of the tasks and threads that it starts, to `sink` instead of the cell.
+    """Send prints and displays of the block, and of its tasks and threads, to `sink` instead of the cell.
 
-    In the block, `clear_output()` does nothing, since it would clear the whole cell. Captures may be nested or overlap, and may
-    end in any order.
+    In the block, `clear_output()` does nothing, since it would clear the whole cell. Captures may be nested or overlap.
     """
     return redirect_tool(_SinkTarget(sink, get_target()))
 
@@ -155,10 +143,7 @@ _lock = threading.RLock()
 
 
 def _install_hooks() -> list[_StreamHook | MethodHooks]:
-    """Install the hooks that are missing, and add 1 to the `users` of each hook. Return all hooks.
-
-    `users` is the number of redirections that need the hook.
-    """
+    """Install the missing hooks, and return all. Add 1 to the `users` of each hook: the number of redirections that need it."""
     hooks: list[_StreamHook | MethodHooks] = []
     with _lock:
         for name in ("stdout", "stderr"):
@@ -187,11 +172,7 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
 
 
 class _StreamHook:
-    """Replaces `sys.stdout` or `sys.stderr`. `below` is the replaced stream.
-
-    If the calling code has a target, its output goes to the target. If not, its output goes to `below`. Methods that do not write
-    are those of `below`.
-    """
+    """Replaces the stream `below`. Output goes to the calling code's target, or to `below`. All other methods are those of `below`."""
 
     def __init__(self, name: str, below: Any) -> None:
         self._name, self.below, self.users = name, below, 0
@@ -226,10 +207,7 @@ class _StreamHook:
 
 
 class MethodHooks:
-    """Replaces methods of the object `owner` by hooks, and later restores the methods.
-
-    The hooks are attributes of `owner`, so other objects of the same class are not changed.
-    """
+    """Replaces methods of the object `owner` by hooks, and later restores them. Other objects of its class are not changed."""
 
     def __init__(self, owner: Any, **methods: Callable[..., object]) -> None:
         self._owner, self._methods, self.users = owner, methods, 0
@@ -366,11 +344,7 @@ def _find_innermost() -> _Redirection | None:
 
 
 def _find_target_of_thread(thread: threading.Thread) -> Target | None:
-    """Return the target for a thread that has no copy of a context.
-
-    If the thread still runs after its tool has ended, this is the tool's target. If only one tool is running, and the thread
-    began during this tool, it is the target of this tool. Otherwise, there is no target.
-    """
+    """Return the target of the tool that has started this thread without a copy of a context, or None if that is not known."""
     innermost = _find_innermost()
     if innermost is None or thread in _owned:
         return _owned.get(thread)
@@ -379,10 +353,7 @@ def _find_target_of_thread(thread: threading.Thread) -> Target | None:
 
 
 def _redirect_threads_left(redirection: _Redirection) -> None:
-    """Redirect threads that still run when the tool ends: their output goes to the tool's target, and not to a later cell.
-
-    The hooks are removed only after these threads have ended.
-    """
+    """Send the output of threads that still run when the tool ends to its target. The hooks stay until these threads have ended."""
     # If the class of a thread is a subclass of Thread, the thread belongs to a library (such as tqdm's monitor). It may run as
     # long as the kernel, so it is left out.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
@@ -438,18 +409,12 @@ class Cell:
 
     @classmethod
     def here(cls) -> Cell:
-        """Return the place to which the calling code's output goes now.
-
-        The returned object keeps this place: it sends output there from all threads, even while another cell runs.
-        """
+        """Return the place to which the calling code's output goes now. It stays this place in all threads, and in later cells."""
         return cls(get_target())
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Return the same as `here`, but for code in a tool, return the place of the run that has called the tool.
-
-        The output of the tool itself may go to another place, since the run may capture it.
-        """
+        """Return the same as `here`, but for code in a tool, return the place of the run, since the run may capture the tool's output."""
         target = get_target()
         while isinstance(target, _SinkTarget):
             target = target.outer
@@ -476,10 +441,9 @@ class Cell:
 
     @contextmanager
     def outputs(self) -> Iterator[None]:
-        """Send prints and displays of the `with` block, and of the tasks that it starts, to this place.
+        """Send prints and displays of the block, of its tasks, and of threads in a copy of its context to this place.
 
-        The output of a thread is sent here if the thread runs in a copy of the context. If a thread may still run after the end
-        of the run, the code in the thread must use this context manager, too.
+        If a thread may still run after the end of the run, the code in the thread must use this context manager, too.
         """
         if self._target is None:
             yield
@@ -492,7 +456,7 @@ class Cell:
 
     @contextmanager
     def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
-        """Do the same as `outputs` for a whole run, and include threads that still run after their tool has ended.
+        """Do the same as `outputs` for a whole run, and include threads that its tools leave behind.
 
         If `may_be_cleared` is True, `clear_output()` in a tool clears this place. If not, `clear_output()` does nothing.
         """
@@ -511,10 +475,9 @@ def _is_shown_by_widget(message: Message) -> bool:
 
 
 class _CellTarget(Target):
-    """Sends output to one cell, even if another cell is running.
+    """Sends output to one cell, even if another cell is running. Has copies of the kernel's output objects, whose parent is the cell.
 
-    A _CellTarget has copies of the kernel's output objects. The parent of these copies is the request of the cell. If `%%capture`
-    or a test has replaced one of ipykernel's output objects, the replacement itself is used, not a copy of it.
+    If `%%capture` or a test has replaced one of ipykernel's output objects, the replacement itself is used, not a copy of it.
     """
 
     def __init__(self, request: Message) -> None:
@@ -550,20 +513,18 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """Return the redirection that must be active while the publisher sends a message.
+        """Return the redirection in which the publisher must send a message.
 
-        A copied publisher flushes `sys.stdout` and `sys.stderr`. With a redirection to this target, the flush reaches the streams
-        of this target, and not those of the running cell. If the publisher is not a copy, it has a hook of this module. Then output
-        must not be redirected, or the hook would send the message back to this target.
+        A copied publisher flushes `sys.stdout` and `sys.stderr`: the flush must reach the streams of this target. Another publisher has a
+        hook of this module, which would send a redirected message back to this target.
         """
         return redirect_output(self if self._is_copied else None)
 
     def _find_publisher_of_updates(self) -> Any:
-        """Return a publisher for updates. The parent of its messages is the request of the cell that began last.
+        """Return a publisher for updates. The parent of its messages is the cell that began last.
 
-        This may be a later cell than the cell of this target. A front-end finds the output to update by its display id, so the
-        parent has no effect there. nbclient (0.5 to 0.11) also uses the display id. But it reads only messages whose parent is
-        the cell that it is running, so an update with an earlier cell as parent would be lost.
+        A front-end finds the output by its display id. So does nbclient (0.5 to 0.11), but it reads only messages whose parent is the cell
+        that is running now.
         """
         request = last_cell.request
         if request and self._is_copied and get_id(request) != self._updates[0]:

@@ -127,11 +127,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work` and return its result. Meanwhile, wake the loop every `LOOK_UP` seconds.
-
-    To stop a tool in this thread, another thread gives this thread an exception. Python raises the exception when this thread
-    runs its next Python code. While the loop sleeps, the thread runs none.
-    """
+    """Await `work`. Wake the loop every `LOOK_UP` seconds: only then Python raises what another thread has set to stop a tool here."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await asyncio.wait([task], timeout=LOOK_UP)
@@ -197,9 +193,9 @@ def _do_nothing() -> None:
 
 
 def nest_loop() -> None:
-    """Make `asyncio.run` and `run_until_complete` work in cells, until the kernel ends.
+    """Make `asyncio.run` and `run_until_complete` work in cells, until the kernel ends. A second call changes nothing.
 
-    A second call changes nothing. Raises Mistake if there is no kernel, or if its loop is not asyncio's own (uvloop).
+    Raises Mistake if there is no kernel, or if its loop is not asyncio's own (uvloop).
     """
     loop = find_kernel_loop()
     if loop is None:
@@ -240,9 +236,7 @@ def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
 
 
 class StreamRunner:
-    """Runs the steps of one stream from sync code, in any thread. All steps run on one loop: the loop of the first step's thread,
-    if a loop runs there, else a loop in a background thread.
-    """
+    """Runs the steps of one stream from sync code, in any thread. All run on the loop of the first step, or on a background loop."""
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
         """`instead` is the advice in the message of LoopUnsupported: what to call instead."""
@@ -270,9 +264,9 @@ class StreamRunner:
 
 
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
-    """Run `make()` on `loop`, which runs in another thread. The task gets the context variables of this thread.
+    """Run `make()` on `loop`, which runs in another thread, in this thread's context. An exception here cancels the task.
 
-    An exception in this thread cancels the task. After a first interrupt, but not after others, we wait until the task ends.
+    After a first interrupt, but not after other exceptions, we wait until the task ends.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False

@@ -16,9 +16,7 @@ Message: TypeAlias = Mapping[str, Any]
 
 
 class Kernel(Protocol):
-    """The attributes of ipykernel's Kernel (6.17 to 7.4) that this room uses. Not all of these versions have all attributes:
-    see the comment where an attribute is used.
-    """
+    """The attributes of ipykernel's Kernel (6.17 to 7.4) that this room uses. Not all of these versions have all of them."""
 
     session: Any
     log: logging.Logger
@@ -56,16 +54,15 @@ def in_terminal() -> bool:
 
 
 def ignores_ctrl_c() -> bool:
-    """Return True if Ctrl-C cannot end an awaited run: the process runs in a terminal and ignores SIGINT. A process that was
-    started with `nohup` or `&` ignores SIGINT. Ctrl-C still ends a sync call, which has a handler of its own (`Interrupts`).
+    """Return True if Ctrl-C cannot end an awaited run: in a terminal, the process ignores SIGINT, as after `nohup` or `&`.
+
+    Ctrl-C still ends a sync call, which has a handler of its own (`Interrupts`).
     """
     return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:
-    """Return whether a person can answer `input()`. In a kernel, this is `allow_stdin` of the execute request. nbconvert and
-    papermill send False.
-    """
+    """Return whether a person can answer `input()`: `allow_stdin` of the execute request. nbconvert and papermill send False."""
     kernel = get_kernel()
     if kernel is None:
         return in_terminal()
@@ -173,10 +170,9 @@ _IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
 
 
 def name_cells(traceback: str) -> str:
-    """Return the traceback with readable names such as `Cell In[3]` in the place of the temporary file names of cells.
+    """Return the traceback with names such as `Cell In[3]` in the place of the cells' temporary file names, which differ in each kernel.
 
-    Lines of `warnings` are changed in the same way. The kernel chooses the temporary names: they say nothing to a person, and are
-    different at each start of the kernel. The names of other files are not changed.
+    The lines of `warnings` are changed, too. The names of other files are not changed.
     """
 
     def name(match: re.Match[str]) -> str:

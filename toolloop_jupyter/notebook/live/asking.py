@@ -1,7 +1,4 @@
-"""Ask a person about one call. If the person can click, show a card. If the person can only type, use `input()`.
-
-If the person can do neither, the run is unattended: nobody is asked, and the option `--on-unattended` decides.
-"""
+"""Ask a person about one call, by a card or by `input()`. If neither works, the run is unattended: `--on-unattended` decides."""
 
 from __future__ import annotations
 
@@ -119,10 +116,7 @@ async def put_card(
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask a person in the running cell. Afterwards, show the request and its decision there.
-
-    If a tool has started the run, the card is not part of the tool's output.
-    """
+    """Ask a person in the running cell, not in a tool's output. Afterwards, show the request and its decision there."""
     await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
 
 
@@ -148,9 +142,7 @@ async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, 
 
 
 def may_have_buttons() -> bool:
-    """Return False if a button surely cannot be clicked: outside a kernel, without ipywidgets, or if a program such as nbconvert
-    executes the notebook.
-    """
+    """Return False if no button can be clicked: outside a kernel, without ipywidgets, or if a program executes the notebook."""
     return kernel.has_widgets() and not kernel.executes_notebooks()
 
 
@@ -178,10 +170,7 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 def ask_at_prompt(
     approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Ask with a prompt, until `approval` is decided. `_list_keys` has the letters that a person may type.
-
-    `reach` has the words for "this run" and "this session".
-    """
+    """Ask with a prompt, until `approval` is decided. `reach` has the words for "this run" and "this session"."""
     lines = [f"\n? {visible(approval.question or f'Run {approval.tool}?')}"]
     lines += [f"    {visible(approval.origin)}"] if approval.origin else []
     lines += [line for name, value in approval.input.items() for line in _write_argument(name, value)]
@@ -262,8 +251,7 @@ def _read(read: Callable[[str], str], prompt: str) -> str:
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     """Ask for a new value of each argument, then allow the call with the new values. Enter keeps an old value.
 
-    A typed value is read as JSON if it is valid JSON, else as text. If the old value is a text, a new value is read as JSON
-    only if it begins with a double quote.
+    A typed value is read as JSON if it is JSON. If the old value is a text, only a value that begins with a quote is read as JSON.
     """
     print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}

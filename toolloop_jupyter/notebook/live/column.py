@@ -34,8 +34,7 @@ class CellOutput:
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
         """Show a MIME bundle in place of the current one, if any.
 
-        If `soon` is False and this output is joined with others, the front-end gets the change later, together with the next
-        change of one of the joined outputs.
+        If `soon` is False and this output is joined with others, the front-end gets it with the next change of one of them.
         """
         if bundle == self.bundle:
             return
@@ -239,8 +238,7 @@ line, also inside a block."""
 class StreamingText:
     """Collects deltas. `take()` returns the complete pieces of the text. `block()` returns the rest so far.
 
-    All Markdown blocks but the last one are complete. They become a piece, which is sent once, in its final form. Only the rest
-    is rendered and sent again and again. So the bytes that are sent for a long answer are only a few times its length.
+    All Markdown blocks but the last one are complete. Complete blocks are sent once. Only the rest is sent again and again.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,6 @@
 """Convert a stream of LiteLLM's own harnesses (`litellm.harness`) into a stream of our events, which `show()` can show.
 
-Our event classes have the names of the classes in `litellm.harness.types` (1.110), and all their fields. This module does not
-import LiteLLM, since the code that made LiteLLM's events has imported it.
+Our classes have the names and the fields of those in `litellm.harness.types` (1.110), which are not imported here.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def convert_result(result: Theirs) -> Result:
 class LiteLLMStream:
     """Reads LiteLLM's stream (sync or async), and yields our events asynchronously. `result` is LiteLLM's own Result.
 
-    A cancelled reader does not cancel the read from LiteLLM's stream. If LiteLLM's generator were cancelled, its stream would
-    end without a Done event.
+    A cancelled reader does not cancel the read: LiteLLM's generator would end without a Done event.
     """
 
     def __init__(self, stream: Theirs) -> None:

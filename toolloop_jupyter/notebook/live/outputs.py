@@ -1,8 +1,7 @@
 """Collect the prints, displays and generator items of a running tool call, in their order on the page.
 
-Consecutive prints to stdout (or to stderr) become one text. In this text, a progress bar has only its last state. An update of
-a display replaces the display. A widget (for example tqdm's bar in notebooks) is shown as its current `repr`. `RunHooks`
-collects the outputs of all calls of a run, for the page that shows the run.
+Consecutive prints become one text, in which a progress bar has only its last state. An update of a display replaces the display.
+A widget (for example tqdm's bar in notebooks) is shown as its current `repr`.
 """
 
 from __future__ import annotations
@@ -119,10 +118,7 @@ class CallOutputs(PrintKeeper):
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """Return the outputs so far, in order. If `items` is True, the newest items of a generator follow.
-
-        A call that has returned needs no `items`: the returned value has all items of the generator.
-        """
+        """Return the outputs so far, in order. If `items` is True, the newest items of a generator follow: the call has no value yet."""
         with self._lock:
             parts: list[tuple[str, object]] = [(part.kind, part.show()) for part in self._parts]
             if items and self._item_count:
@@ -201,17 +197,13 @@ class RunningCall:
             self._timer.start()
 
     def end(self, show_late: Callable[[], None]) -> None:
-        """Store that the call has its result. From now on, call `show_late` after new output.
-
-        There is new output if the call has left a thread running that still prints or displays something.
-        """
+        """Store that the call has its result. From now on, call `show_late` after output of a thread that the call has left behind."""
         self._show_late = show_late
 
 
 class RunHooks(Observer):
-    """Collects facts for a run's page that are not in the run's events.
+    """Collects facts for a run's page that are not in the run's events: what the run does, its usage, and the outputs of its tools.
 
-    These are: what the run is doing, its usage so far, and the prints, displays, generator items and progress of its tools.
     This class draws nothing. Any thread may call its methods.
     """
 
@@ -301,10 +293,10 @@ class FigureBundle(dict[str, object]):
 
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
-    """Return a context manager. At its end, take the pyplot figures that the code inside has opened and not closed.
+    """At the end of the block, take the pyplot figures that its code has opened and not closed, and close them.
 
-    `take` gets a MIME bundle of each figure. Then pyplot closes the figure. Figures are taken only with the inline backend, and
-    only if that backend closes figures at the end of a cell (its default).
+    `take` gets a MIME bundle of each figure. This happens only with the inline backend, and only if that backend closes figures at
+    the end of a cell (its default).
     """
     before = {id(figure) for figure in _open_figures()}
     me = object()

@@ -1,7 +1,6 @@
 """Show the exact request to the model and the model's exact reply, in step mode and in dry runs.
 
-The block of a request has a line for each new message. The JSON that is sent is in the block, too, but folded. So a lesson can
-show that a model sees nothing but messages and schemas.
+The block has a line for each new message; the JSON that is sent is folded. So a lesson can show what a model sees.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ def request_block(
 ) -> Block:
     """Return the block that shows a request before it is sent to the model. `sent` is False in a dry run, which sends nothing.
 
-    If `sent` is True, the block lists only the messages that are new since `last`, the previous model call of the run. In a dry
-    run, it lists all messages, and the title has the model's name `title_of`. The whole request is folded. Of API keys and
-    headers, only the names are shown.
+    If `sent` is True, the block lists only the messages that are new since `last`, the previous model call of the run. Otherwise, it
+    lists all, and its title has the model's name `title_of`. Of API keys and headers, only the names are shown.
     """
     shown, before = request.shown(), None if last is None else last.request
     messages, tools = shown["messages"], [tool["function"]["name"] for tool in shown["tools"]]
@@ -175,10 +173,7 @@ def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, 
 
 
 class Stepper(Observer):
-    """Makes a run wait for a click on Next before each model call and each tool call.
-
-    After a click on "Run to end", the calls are still shown, but the run does not wait.
-    """
+    """Makes a run wait for Next before each model call and each tool call. After "Run to end", they are only shown."""
 
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means

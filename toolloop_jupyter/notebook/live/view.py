@@ -77,9 +77,7 @@ class ViewOptions:
 
 
 class RunHead:
-    """The run's first output. It shows the head, which is the line above the run. While the run lasts, it may show a toolbar
-    instead.
-    """
+    """The run's first output. It shows the head, or the toolbar while the run lasts."""
 
     def __init__(self, output: CellOutput, block: Block, hooks: RunHooks) -> None:
         self.block = block
@@ -111,10 +109,7 @@ class RunHead:
         self._output.put({**make_bundle(blocks), **widget})
 
     def end(self, *, has_foot: bool) -> None:
-        """Remove the toolbar, and show the head.
-
-        `has_foot`: True if there is a line below the run. That line has the style sheet, so the head needs no style sheet.
-        """
+        """Remove the toolbar, and show the head: without its style sheet if `has_foot`, since the line below the run has it."""
         if self._toolbar is not None:
             self._toolbar.finish()
             self._toolbar = None
@@ -184,10 +179,7 @@ class CellRun:
             self._cancel()
 
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
-        """Read a stream to its end, and return its Result. An interrupt cancels the turn; the end of the turn is still shown.
-
-        Raises HarnessError if the stream ends without a Done event.
-        """
+        """Read a stream to its end, and return its Result. An interrupt cancels the turn; its end is still shown. Raises HarnessError."""
         self._cancel = cancel
         self._head.begin(can_update=self._column.can_update, stop=self.stop)
         ticker = asyncio.ensure_future(self._tick())

@@ -39,9 +39,8 @@ from .edit_form import EditForm
 class ApprovalCard(Card):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says which call of the run this is ("call 4 of this run"). If the approval may cover more calls, the card
-    offers a choice of scopes, and `reach` has the words for each scope. `comms` says whether a person or code clicked. If
-    `comms` is None, every click counts as a person's click. Call `came_up()` when the card is on the page.
+    `position` says which call of the run this is ("call 4 of this run"). `reach` has the words for each scope that Approve may cover.
+    `comms` says whether a person or code clicked; if it is None, every click counts as a person's.
     """
 
     def __init__(
@@ -147,10 +146,7 @@ class ApprovalCard(Card):
             self._approval.deny(self._reason.value.strip(), by=by)
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
-        """Return who pressed a button: "click" for a person, "code" for code.
-
-        For example, a thread that a tool has left behind may call `button.click()`.
-        """
+        """Return "click", or "code" if code has pressed the button: a thread that a tool has left behind may call `button.click()`."""
         return "click" if self._comms is None or self._comms.is_click(button.comm) else "code"
 
     def _keep_order(self, *widgets: ipywidgets.Widget) -> None:

@@ -1,8 +1,7 @@
 """The toolbar, the bar with a Stop button, the step card, and the parts that all panels share. `button` makes every button.
 
 Panels consist of plain buttons, fields and escaped HTML. They work with ipywidgets 7.7.1 and 8. A panel that is finished
-closes every comm that it has opened. The layout and the style of a widget have comms, too. A card only passes each click on
-to its `Approval`. The `Approval` accepts only the first decision, so a late click or a second click does nothing.
+closes every comm that it has opened: the layout and the style of a widget have comms, too.
 """
 
 from __future__ import annotations
@@ -210,10 +209,7 @@ class Card(_Panel):
 
 
 def hold_cards(but: Card | None = None) -> None:
-    """Hold every card except `but`, which a person has just clicked.
-
-    Must be called before the click takes effect. Can be called on any thread.
-    """
+    """Hold every card except `but`, which was just clicked. Must be called before the click takes effect, on any thread."""
     Card.last_click = time.monotonic()
     for card in tuple(Card.on_page):
         if card is not but:
@@ -221,10 +217,7 @@ def hold_cards(but: Card | None = None) -> None:
 
 
 class StepCard(Card):
-    """The card of step mode, shown while a run waits before its next step.
-
-    "Next" lets the run do one step. "Run to end" lets the run do all further steps. The Stop button is on the toolbar.
-    """
+    """The card of step mode. "Next" lets the run do one step, "Run to end" all further steps. Stop is on the toolbar."""
 
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         self._answered = False
