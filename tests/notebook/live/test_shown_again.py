@@ -58,7 +58,9 @@ async def stream_of(events):
 async def live(events, *, has_hooks):
     """The blocks of a run that was followed in a cell."""
     cell = Cell()
-    run = CellRun(cell, head("m", []), ViewOptions(name="r", has_hooks=has_hooks))
+    run = CellRun(cell, head("m", []), ViewOptions(name="r"))
+    if not has_hooks:
+        run.do_without_hooks()
     await run.follow(stream_of(events), lambda: None)
     return cell.blocks
 

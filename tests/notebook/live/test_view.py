@@ -112,7 +112,7 @@ def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
 async def test_an_import_in_the_middle_of_a_run(cell):
     """A page says at its head that the run waits for LiteLLM's import, also in the middle of the run, and takes it back."""
     run = CellRun(cell, head("m", []))
-    run._head.begin(can_update=True, stop=run.stop)
+    run._head.begin(run.stop)
     run._head.update()
     assert LOADING not in cell.saved()
     assert run.hooks.before_import()
@@ -126,8 +126,9 @@ async def test_an_import_in_the_middle_of_a_run(cell):
 @pytest.mark.asyncio
 async def test_a_terminal_has_no_head_that_changes(cell):
     """A page that cannot change what it has shown leaves it to the host to tell the person about the import."""
+    cell.can_update = False
     run = CellRun(cell, head("m", []))
-    run._head.begin(can_update=False, stop=run.stop)
+    run._head.begin(run.stop)
     assert not run.hooks.before_import()
 
 

@@ -86,6 +86,8 @@ def test_a_click_by_code_is_recorded_as_one(kernel, label, way):
     """A button that a thread of a tool works decides, as code of the kernel can; the record says that nobody clicked."""
     kernel.execute(f"""
 import threading, time, ipywidgets
+from toolloop_jupyter.notebook.widgets import controls
+controls.Card.last_click = float("-inf")  # a click of an earlier test would hold the card
 def leave() -> str:
     'Leave a thread that waits for the next card.'
     def work():

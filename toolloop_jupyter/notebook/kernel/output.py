@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -57,7 +57,7 @@ class Target:
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output")
 """The target of the code in this context. None: the output is not redirected. If the variable has no value, the target depends on
-the thread (`_find_target_of_thread`)."""
+the thread (`_find_target`)."""
 
 
 def get_target() -> Target | None:
@@ -299,14 +299,6 @@ def _hook_tracebacks(shell: Any) -> MethodHooks:
     return MethodHooks(shell, _showtraceback=show)
 
 
-def _find_target() -> Target | None:
-    """Return the target of the calling code's context. If `_target` has no value there, return the target of the thread."""
-    try:
-        return _target.get()
-    except LookupError:
-        return _find_target_of_thread(threading.current_thread())
-
-
 # --- Threads without a context.
 
 
@@ -343,9 +335,11 @@ def _find_innermost() -> _Redirection | None:
     return innermost[0] if len(innermost) == 1 else None
 
 
-def _find_target_of_thread(thread: threading.Thread) -> Target | None:
-    """Return the target of the tool that has started this thread without a copy of a context, or None if that is not known."""
-    innermost = _find_innermost()
+def _find_target() -> Target | None:
+    """Return the target of the calling code's context. If `_target` has no value there, return that of the thread's tool."""
+    with suppress(LookupError):
+        return _target.get()
+    thread, innermost = threading.current_thread(), _find_innermost()
     if innermost is None or thread in _owned:
         return _owned.get(thread)
     by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread belongs to the kernel

@@ -104,7 +104,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
             return context.run(asyncio.run, _run_awake(make()))
         # IPython in a terminal has one loop for its awaited cells. Sync calls use this loop, too.
         idle = None if get_shell() is None or in_kernel() else find_idle_loop()
-        loop, wait = idle or _loops.get_kept(), _turn_idle_loop
+        loop, wait = idle or _get_kept_loop(os.getpid()), _turn_idle_loop
     else:
         if not can_run_sync():
             kind = f"{type(loop).__module__}.{type(loop).__name__}"
@@ -249,7 +249,7 @@ class StreamRunner:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
-        loop = self._loop = self._loop or here or _loops.get_background()
+        loop = self._loop = self._loop or here or _get_background_loop()
         if loop is here:
             return run_sync(make, instead=self._instead)
         if not loop.is_running():
@@ -303,37 +303,32 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
         raise
 
 
-class _Loops:
-    """Keeps event loops for later calls. A forked process cannot use the loops of its parent process."""
+@functools.cache
+def _get_kept_loop(process: int) -> asyncio.AbstractEventLoop:
+    """Return the loop that all calls of the main thread share. (LiteLLM's logging worker warns of each new loop.)
 
-    def __init__(self) -> None:
-        self._kept: asyncio.AbstractEventLoop | None = None
-        self._kept_by = 0
-        self._background: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-
-    def get_kept(self) -> asyncio.AbstractEventLoop:
-        """Return the loop that all calls of the main thread share. (LiteLLM's logging worker warns of each new loop.)"""
-        if self._kept is None or self._kept.is_closed() or self._kept_by != os.getpid():
-            self._kept, self._kept_by = asyncio.new_event_loop(), os.getpid()
-            atexit.register(_close, self._kept)
-        return self._kept
-
-    def get_background(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the background thread. Start this thread if it is not running."""
-        with self._lock:
-            if self._background is None or self._thread is None or not self._thread.is_alive():
-                self._background = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._background.run_forever, name="toolloop-background", daemon=True
-                )
-                self._thread.start()
-                atexit.register(_close, self._background, self._thread)
-            return self._background
+    `process` is the id of this process: a forked process cannot use the loop of its parent process.
+    """
+    loop = asyncio.new_event_loop()
+    atexit.register(_close, loop)
+    return loop
 
 
-_loops = _Loops()
+_background: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+"""[(the loop of the background thread, this thread)]; [] if no stream has needed it yet."""
+_lock = threading.Lock()
+
+
+def _get_background_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of the background thread. Start this thread if it is not running, as in a forked process."""
+    with _lock:
+        if not _background or not _background[0][1].is_alive():
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="toolloop-background", daemon=True)
+            thread.start()
+            atexit.register(_close, loop, thread)
+            _background[:] = [(loop, thread)]
+        return _background[0][0]
 
 
 def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None) -> None:

@@ -43,14 +43,10 @@ class PrintedText:
         self._pieces.append(piece)
         self._length += len(piece)
         if self._length > 2 * MOST_KEPT:
-            self._shrink()
-
-    def _shrink(self) -> None:
-        whole = settle_lines("".join(self._pieces))
-        half = MOST_KEPT // 2
-        if len(whole) > MOST_KEPT:
-            whole = f"{whole[:half]}\n… part of the printed text was not kept …\n{whole[-half:]}"
-        self._pieces, self._length = [whole], len(whole)
+            whole, half = settle_lines("".join(self._pieces)), MOST_KEPT // 2
+            if len(whole) > MOST_KEPT:
+                whole = f"{whole[:half]}\n… part of the printed text was not kept …\n{whole[-half:]}"
+            self._pieces, self._length = [whole], len(whole)
 
     def __str__(self) -> str:
         if len(self._pieces) > 1:
@@ -162,11 +158,11 @@ def _read_text(bundle: Mapping[str, object]) -> str:
 # --- facts about a run while it runs ----------------------------------------------------------------------------
 
 
-class RunningCall:
+class RunningCall(CallOutputs):
     """A call whose function has started: its outputs, its progress, its time."""
 
     def __init__(self) -> None:
-        self.outputs = CallOutputs()
+        super().__init__()
         self.note = ""
         """The last progress that the tool has reported, in words."""
         self._began = time.monotonic()
@@ -181,16 +177,15 @@ class RunningCall:
     @property
     def is_silent(self) -> bool:
         """True if there is no output and no report of progress yet."""
-        return not self.note and not self.outputs.taken
+        return not self.note and not self.taken
 
     def has_news(self) -> bool:
         """Return True if there is new output or progress since the last call of this method, or if a second has passed."""
-        seen, self._seen = self._seen, (self.outputs.state(), self.note, int(self.seconds))
+        seen, self._seen = self._seen, (self.state(), self.note, int(self.seconds))
         return seen != self._seen
 
-    def take(self, kind: str, payload: object) -> None:
-        """Add a print or display of the tool. The thread of the tool calls this method."""
-        self.outputs.take(kind, payload)
+    def take(self, kind: str, payload: Any) -> None:
+        super().take(kind, payload)
         if self._show_late is not None and (self._timer is None or not self._timer.is_alive()):
             self._timer = threading.Timer(LATE, self._show_late)
             self._timer.daemon, self._timer.name = True, "toolloop-show"
@@ -209,10 +204,13 @@ class RunHooks(Observer):
 
     wants_output = True
 
-    def __init__(self, model: str = "") -> None:
-        """`model` is the run's model. If LiteLLM must be imported for this model, `doing` says so until the first model call."""
+    def __init__(self, model: str, *, is_on_page: bool) -> None:
+        """If LiteLLM must be imported for the run's `model`, `doing` says so until the first model call.
+
+        `is_on_page`: True if the run's page shows `doing`. A terminal does not show it.
+        """
         self.doing = LOADING if model and must_load(model) else "starting"
-        self.is_on_page = False
+        self.is_on_page = is_on_page
         self.usage = Usage()
         self.cost: float | None = 0.0
         self._began = time.monotonic()
@@ -221,10 +219,6 @@ class RunHooks(Observer):
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
-
-    def put_on_page(self, is_on_page: bool) -> None:  # noqa: FBT001 - called with one value
-        """Set whether the run's page shows `doing`. A terminal does not show it."""
-        self.is_on_page = is_on_page
 
     def of(self, call_id: str) -> RunningCall | None:
         """Return the facts about this call; None before its function starts."""
@@ -257,7 +251,7 @@ class RunHooks(Observer):
         self._calls[call.id].take(kind, payload)
 
     def item(self, call: ToolCall, item: object) -> None:
-        self._calls[call.id].outputs.add_item(item)
+        self._calls[call.id].add_item(item)
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
         of = f" of {progress.total:g}" if progress.total is not None else ""

@@ -65,8 +65,6 @@ class ViewOptions:
     means: Means = "auto"
     asks: bool = True
     """True if a person is asked in the cell; False if the run's `on_approval` answers the requests."""
-    has_hooks: bool = True
-    """True if the run calls the view's `RunHooks`. False for LiteLLM's own harnesses, and for a run that had begun before."""
     raises: bool = False
     """True if the cell raises the error of a failed run. Then the page does not show the error a second time."""
     owns_cell: bool = False
@@ -84,10 +82,9 @@ class RunHead:
         self._output, self._hooks = output, hooks
         self._toolbar: Toolbar | None = None
 
-    def begin(self, *, can_update: bool, stop: Callable[[], None]) -> None:
+    def begin(self, stop: Callable[[], None]) -> None:
         """Show the output. The toolbar's button calls `stop`."""
-        self._hooks.put_on_page(can_update)
-        if can_update and find_means() == "card":
+        if self._hooks.is_on_page and find_means() == "card":
             from ..widgets import Toolbar
 
             self._toolbar = Toolbar(stop)
@@ -113,7 +110,7 @@ class RunHead:
         if self._toolbar is not None:
             self._toolbar.finish()
             self._toolbar = None
-        self._hooks.put_on_page(False)
+        self._hooks.say("ended")
         self.replace(without_style(self.block) if has_foot else self.block)
 
 
@@ -127,24 +124,16 @@ class _Row(NamedTuple):
 class CellRun:
     """Shows one run in one cell, and asks a person there about its calls."""
 
-    def __init__(
-        self,
-        cell: kernel.Cell,
-        head: Block,
-        options: ViewOptions | None = None,
-        hooks: RunHooks | None = None,
-    ) -> None:
-        """`hooks` is an observer of the run. If it is None, the caller must add the new `self.hooks` to the run's observers."""
+    def __init__(self, cell: kernel.Cell, head: Block, options: ViewOptions | None = None) -> None:
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
-        self.hooks = hooks or RunHooks(options.model)
+        self.hooks = RunHooks(options.model, is_on_page=cell.can_update)
+        """The caller must add these to the run's observers, or call `do_without_hooks`."""
+        self._has_hooks = True
         self._head = RunHead(self.output(), head, self.hooks)
         self._steps, self._page = Steps(), Page(options.name, options.hint)
-        self._writer = (
-            CellWriter(self._column, self._page)
-            if cell.can_update
-            else TerminalWriter(self._column, self._page)
-        )
+        writer = CellWriter if cell.can_update else TerminalWriter
+        self._writer: CellWriter | TerminalWriter = writer(self._column, self._page)
         self._rows: dict[CallStep, _Row] = {}
         self._cancel: Callable[[], None] | None = None
         """Cancels the run whose stream is being read."""
@@ -169,8 +158,11 @@ class CellRun:
 
     def replace_head(self, head: Block) -> None:
         """Show `head` above the run, instead of the current head."""
-        if head != self._head.block:
-            self._head.replace(head)
+        self._head.replace(head)
+
+    def do_without_hooks(self) -> None:
+        """Call this if the run does not call `hooks`: a run of LiteLLM's own harnesses, or a run that had begun before."""
+        self._has_hooks = False
 
     def stop(self) -> None:
         """Cancel the run whose stream is being read."""
@@ -181,7 +173,7 @@ class CellRun:
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
         """Read a stream to its end, and return its Result. An interrupt cancels the turn; its end is still shown. Raises HarnessError."""
         self._cancel = cancel
-        self._head.begin(can_update=self._column.can_update, stop=self.stop)
+        self._head.begin(self.stop)
         ticker = asyncio.ensure_future(self._tick())
         result: Result | None = None
         try:
@@ -235,7 +227,7 @@ class CellRun:
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
-            if not options.has_hooks and not approval.question:
+            if not self._has_hooks and not approval.question:
                 self.hooks.begin(step.call.id)
             self._show_call(step)
 
@@ -263,13 +255,13 @@ class CellRun:
         running = self.hooks.of(step.call.id)
         if not step.is_over:
             # Without hooks, no observer reports the start of the call.
-            if step.approval is None and not self._options.has_hooks:
+            if step.approval is None and not self._has_hooks:
                 self.hooks.begin(step.call.id)
                 self._show_call(step)
             return
         self._show_call(step)
         if running is not None and step.is_brief:
-            running.outputs.clear()
+            running.clear()
         elif running is not None:
             running.end(lambda: self._show_call(step))
 
@@ -291,7 +283,7 @@ class CellRun:
         if running is None or not step.is_over:
             return self._page.draw_call(step)
         items = step.result is None or step.result.is_error
-        return self._page.draw_call(step, running.outputs.shown(items=items))
+        return self._page.draw_call(step, running.shown(items=items))
 
     async def _tick(self) -> None:
         while self._column.can_update:
@@ -311,5 +303,5 @@ class CellRun:
                 self._show_call(step)
             is_due = running.seconds >= SHOW_SECONDS_AFTER or not running.is_silent
             if is_due and running.has_news():
-                outputs = running.outputs.shown(items=True)
+                outputs = running.shown(items=True)
                 row.progress.draw(progress_block(running.seconds, running.note, outputs))
