@@ -1,67 +1,61 @@
 """Connect a run with the kernel: clicks reach a waiting cell, a run can be stopped, and output goes to the right cell.
 
-Only this package uses ipykernel, internals of asyncio and hooks on `sys.stdout`. If the code uses a private name of another
-library, a comment begins with "private:". It states which versions have the name, and may state why the name is needed or what
-would replace it.
+Only this package uses ipykernel, internals of asyncio and hooks on `sys.stdout`. A comment that begins with "private:" names a
+private part of another library, and the versions that have it.
 
 How a click reaches a waiting cell
 ----------------------------------
 
-A front-end sends a click as a `comm_msg` on the shell channel. The kernel handles one shell message after the other, and the
-request of the waiting cell is still being handled. So the click would be handled only after the cell has ended, but the cell
-waits for the click. Three things must happen while the cell waits: the comm message is handled before the cell ends, all other
-messages keep their order, and an interrupt by the Stop button (■) is noticed.
+A front-end sends a click as a `comm_msg` on the shell channel. The kernel handles one shell message after the other. So it would
+handle the click only after the cell has ended, but the cell waits for the click. Three things must happen while the cell waits:
+the comm message is handled, all other messages keep their order, and an interrupt by the Stop button (■) is noticed.
 
 *ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`. A coroutine of the kernel
 takes the messages out and awaits one after the other; now it awaits the waiting cell. `serving_clicks()` runs a second coroutine
-(the pump in `comms.py`). The pump takes only the comm messages out of this queue, and lets the kernel dispatch these messages.
-The dispatch of a message has two side effects: the message becomes the "parent" of all later output, and the kernel replaces its
-stored SIGINT handler. The pump restores the parent and the handler afterwards.
+(the pump in `comms.py`), which takes only the comm messages out of this queue, and lets the kernel dispatch them. A dispatch has
+two side effects: the message becomes the "parent" of all later output, and the kernel replaces its stored SIGINT handler. The
+pump restores the parent and the handler afterwards.
 
 *ipykernel 7.0 to 7.3.* These versions have no such queue: the running cell holds a lock. The package's dependencies exclude
-these versions. In these versions, clicks wait for the end of the cell, unless the front-end sends the clicks over a subshell.
+them. Here, clicks wait for the end of the cell, unless the front-end sends the clicks over a subshell.
 
 *ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. Different subshells may handle the
-messages of different widgets, and then the order of the messages is lost. With `CardComms`, one shell handles all messages of a
-card: the shell in which the card's run waits. In these versions, the pump only wakes the loop.
+messages of different widgets, in any order. With `CardComms`, one shell handles all messages of a card: the shell in which the
+card's run waits. The pump only wakes the loop.
 
-*All versions.* The SIGINT handler adds a callback to the loop, but this does not wake the loop (tornado 6.6). So an interrupt
-would be noticed only when the loop wakes for another reason. Therefore the pump wakes the loop five times a second. A subshell
-(ipykernel 7.x) is a thread with a separate loop. If code in a subshell sets a future of the main loop, it must use
-`call_soon_threadsafe`.
+*All versions.* The SIGINT handler adds a callback to the loop, but this does not wake the loop (tornado 6.6). So the pump wakes the
+loop five times a second. A subshell (ipykernel 7.x) is a thread with a separate loop. If code in a subshell sets a future of the
+main loop, it must use `call_soon_threadsafe`.
 
 Why sync calls need no nest_asyncio
 -----------------------------------
 
-A `%%toolloop` cell is awaited by the kernel. A call of `agent()` is not awaited: it blocks inside a loop that is already running.
-The three things above must happen during this call, too. `run_sync` (`sync.py`) continues the running loop during the call. If
-the context of a callback is in use and cannot be entered again, the callback runs in a copy of this context. After the call,
-nothing in asyncio has changed. The packages nest_asyncio and nest_asyncio2 (its successor) replace classes and functions of
-asyncio permanently, and this alone does not solve the problem. The table shows measurements with a cell that waits for a click on
-its card, and with two more cells in the queue. The first column states how the cell waits. The other columns are versions of
-ipykernel; the versions of Python are in parentheses:
+The kernel awaits a `%%toolloop` cell. A call of `agent()` blocks inside a loop that is already running. The three things above must
+happen during this call, too. `run_sync` (`sync.py`) continues the running loop during the call. If the context of a callback is
+in use and cannot be entered again, the callback runs in a copy of this context. After the call, nothing in asyncio has changed.
+The packages nest_asyncio and nest_asyncio2 (its successor) replace classes and functions of asyncio permanently, and do not solve
+the problem. Measured with a cell that waits for a click on its card, and two more cells in the queue. The first column is how the
+cell waits; the others are versions of ipykernel (and of Python):
 
     the cell waits in                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
     nest_asyncio2 1.7.4 and the pump         arrives       arrives       click arrives only after ■ (asyncio's handle waits)
     run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
 
-So this package does not use these two packages for `agent()`. `%toolloop nest` (`nest_loop`) applies nest_asyncio2, so that a
-person's code can call `asyncio.run(main())`. Then `run_sync` replaces the kernel's `run_until_complete`. If other code has
-applied one of the two packages, `agent()` still works.
+`%toolloop nest` (`nest_loop`) applies nest_asyncio2, so that a person's code can call `asyncio.run(main())`. Then `run_sync`
+replaces the kernel's `run_until_complete`. If other code has applied one of the two packages, `agent()` still works.
 
-A widget's callback is sync code, too. A callback may interrupt a waiting cell, start a run, and wait for this run. The
-interrupted cell continues while the callback waits, and may end before the callback ends. In ipykernel 6, the cell gets its
-parent back while the callback waits. In ipykernel 7.4, the next cell begins only after the callback has ended. See
-`while_callback_waits` in `comms.py`.
+A widget's callback is sync code, too. It may interrupt a waiting cell, start a run, and wait for this run. The interrupted cell
+continues meanwhile, and may end before the callback ends. In ipykernel 6, the cell gets its parent back while the callback waits.
+In ipykernel 7.4, the next cell begins only after the callback has ended. See `while_callback_waits` in `comms.py`.
 
 Where a run's output goes
 -------------------------
 
 A run's output goes to the cell that started the run. `Cell.here()` (`output.py`) copies the kernel's output objects: two
 `OutStream`s and one `ZMQDisplayPublisher`. The parent of the copies is set once, so neither a comm message nor a later cell can
-redirect the copies. `capture` sends the prints and displays of tools to the copies. There is one exception: the parent of a
-message that updates an earlier output is the cell that runs now, since nbclient reads only messages of the running cell.
+redirect them. `capture` sends the prints and displays of tools to the copies. There is one exception: the parent of a message
+that updates an earlier output is the cell that runs now, since nbclient reads only messages of the running cell.
 """
 
 from .comms import CardComms, running_in_cell, serving_clicks

@@ -392,8 +392,8 @@ class Cell:
             parent = kernel.get_parent("shell")
             # A widget's callback has no cell. Its output goes to the cell that began last, so that it appears in a cell. But if an
             # Output widget shows the output of the callback, it goes there.
-            is_homeless = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
-            target = _CellTarget(last_cell.request if is_homeless else parent)
+            has_no_cell = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
+            target = _CellTarget(last_cell.request if has_no_cell else parent)
         self._target = target
         request = target.request if isinstance(target, _CellTarget) else {}
         self.cell_id = (request.get("metadata") or {}).get("cellId")
