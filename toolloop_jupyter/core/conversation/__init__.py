@@ -2,7 +2,6 @@
 
 from .history import History, find_picture_place
 from .prompt import (
-    IN_BRACES,
     NameCode,
     Named,
     Prompt,

@@ -45,8 +45,6 @@ _PARTS: Mapping[str, Part] = {
     "input_audio": {"input_audio": {"data": "…", "format": "wav"}},
 }
 """Type of a content part -> an example of the other fields of such a part."""
-IN_BRACES = re.compile(r"\{\{([^{}\n]+)\}\}")
-"""A name in double braces: the name of a variable, or of a table's column, which may contain blanks."""
 _EMPTY = "the prompt is empty: say what the model should do"
 
 

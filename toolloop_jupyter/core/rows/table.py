@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..conversation import IN_BRACES, NameCode, Named, tell_text
+from ..conversation import NameCode, Named, tell_text
 from ..events import ArgumentInvalid, ArgumentTypeInvalid, Row
-from ..text import list_some
+from ..text import IN_BRACES, list_some
 
 TEXT = "row"
 """The name of the only column in a table of texts."""

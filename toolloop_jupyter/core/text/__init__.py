@@ -27,6 +27,7 @@ from .keys import (
 from .plain import (
     CONTROL,
     HIDING,
+    IN_BRACES,
     NOT_PLAIN,
     SURROGATE,
     WIRE_NAME,

@@ -34,6 +34,8 @@ _ANSI = re.compile(
 _LONE_HALF = re.compile("(?<![\ud800-\udbff])[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])")
 _MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
 """Sequences that move the cursor (backspace, ANSI) or erase text."""
+IN_BRACES = re.compile(r"\{\{([^{}\n]+)\}\}")
+"""A name in double braces: the name of a variable, or of a table's column, which may contain blanks."""
 WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 """A tool's name that OpenAI, Anthropic, Bedrock and Gemini accept. Gemini wants a letter or an underscore in front."""
 

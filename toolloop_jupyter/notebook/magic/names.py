@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from ...core.conversation import IN_BRACES, Named, Template, tell_text
+from ...core.conversation import Named, Template, tell_text
 from ...core.events import ArgumentInvalid, Mistake
 from ...core.execution import MISSING, Raised, attempt_call
 from ...core.models import Answers
-from ...core.text import list_some
+from ...core.text import IN_BRACES, list_some
 from ...core.tools import ToolSource, find_marked_tools, get_tool_name
 from .. import kernel
 from .options import Kind, Names, Option, read_pairs

@@ -26,9 +26,8 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.conversation import IN_BRACES
 from ...core.events import CHECKS, Check, Mistake, make_plain_number
-from ...core.text import holds_key, names_key
+from ...core.text import IN_BRACES, holds_key, names_key
 
 Names = Mapping[str, object]
 """The notebook's variables."""
