@@ -101,7 +101,8 @@ def describe(
     if not text.isascii():  # names of files may have lone surrogates, which a request cannot contain
         text = text.encode("utf-8", "backslashreplace").decode()
     length = max(length, len(text))
-    return Described(cut(text, limit, reader.size, length), length, reader.fault)
+    text = cut(text, limit, reader.size, length) if len(text) > limit else text
+    return Described(text, length, reader.fault)
 
 
 @dataclasses.dataclass

@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -123,25 +123,18 @@ class Arguments:
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
             return arguments
-        untouched = {
-            key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
-        }
-        sent = parse_arguments(edited, self.tool)
-        for key, value in [*sent.items()]:
-            if key in untouched:
-                sent[key] = untouched[key].sent
-                if sent[key] is MISSING:
-                    del sent[key]
-            elif holds_note(value):
-                raise InvalidArguments(
-                    f"{shorten_json(value)}: the hidden value is lost, since you changed this argument; "
-                    f"type the hidden value again; {self.tool} was not run"
-                )
-        made = self._make(sent, untouched)
-        try:
-            _check_edit(list_shown(made), edited, shown, ())
-        except InvalidArguments as error:
-            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
+        same = [key for key in shown if key in edited and is_same_json(edited[key], shown[key])]
+        untouched = {key: arguments[key] for key in same}
+        changed = {key: one for key, one in parse_arguments(edited, self.tool).items() if key not in same}
+        for value in filter(holds_note, changed.values()):
+            raise InvalidArguments(
+                f"{shorten_json(value)}: the hidden value is lost, since you changed this argument; "
+                f"type the hidden value again; {self.tool} was not run"
+            )
+        sent = {key: one.sent for key, one in untouched.items() if one.sent is not MISSING}
+        made = self._make({**sent, **changed}, untouched)
+        if problem := _find_unseen_effect(list_shown(made), edited, shown, ()):
+            raise InvalidArguments(f"{problem}; {self.tool} was not run")
         return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -227,35 +220,34 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     return changed
 
 
-def _check_edit(made: object, edited: object, shown: object, path: Path) -> None:
-    """Raise InvalidArguments if an edit would have an effect that the person does not see in the edit.
+def _find_unseen_effect(made: object, edited: object, shown: object, path: Path) -> str:
+    """Return what a person's edit would do, but does not show; "" if there is no such effect.
 
-    `shown` is what the person saw, `edited` the person's edit, `made` the JSON after validation. Validation must not change a part
-    that was not edited. In an edited part, it may convert a value (`"2"` to 2), but a field of an object must not stay as it was.
+    `shown` is what the person saw, `edited` the edit, `made` the JSON after validation. Validation must not change a part that was
+    not edited. In an edited part, it may convert a value (`"2"` to 2), but a field of an object must not stay as it was.
     """
     if shown is MISSING:
-        return  # the person has added it
-    problem = ""
+        return ""  # the person has added it
     if is_same_json(edited, shown):
-        if made is MISSING or not is_same_json(made, shown):
-            now = "disappear from the call" if made is MISSING else shorten_json(made)
-            problem = (
-                f"you did not edit this part (it shows {shorten_json(shown)}), but your other edits would make it {now}; "
-                "edit this part, too"
-            )
-    elif isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
-        for key in edited:
-            _check_edit(made.get(key, MISSING), edited[key], shown.get(key, MISSING), (*path, key))
+        if made is not MISSING and is_same_json(made, shown):
+            return ""
+        now = "disappear from the call" if made is MISSING else shorten_json(made)
+        return (
+            f"{write_path(path)}: you did not edit this part (it shows {shorten_json(shown)}), "
+            f"but your other edits would make it {now}; edit this part, too"
+        )
+    parts: Iterable[tuple[Any, ...]] = ()
+    if isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
+        parts = ((key, made.get(key, MISSING), edited[key], shown.get(key, MISSING)) for key in edited)
     elif isinstance(made, list) and isinstance(edited, list) and isinstance(shown, list):
         if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
-            for index, three in enumerate(zip(made, edited, shown, strict=True)):
-                _check_edit(*three, (*path, index))
+            parts = zip(range(len(made)), made, edited, shown, strict=True)
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
-        if holds_note(shown):
-            return  # the person has typed another secret of the same length
-        problem = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
-    if problem:
-        raise InvalidArguments(f"{write_path(path)}: {problem}")
+        # If `shown` is the note of a secret, the person has typed another secret of the same length.
+        effect = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
+        return "" if holds_note(shown) else f"{write_path(path)}: {effect}"
+    effects = (_find_unseen_effect(a, b, c, (*path, key)) for key, a, b, c in parts)
+    return next(filter(None, effects), "")
 
 
 # --- the text that was sent ------------------------------------------------------------------------------------
