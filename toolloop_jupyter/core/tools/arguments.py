@@ -49,7 +49,6 @@ class InvalidArguments(ValueError):
 class Argument(NamedTuple):
     """One argument of one tool call: its value, and the JSON that is shown to a person."""
 
-    parameter: Parameter
     value: object
     passed: bool
     """True if the function is called with this value. If False, the function's own default applies."""
@@ -83,11 +82,10 @@ class JsonArguments:
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Return the model's arguments as JSON data. Raises InvalidArguments."""
-        made = {}
-        for key, value in self.check(parse_arguments(raw, self.tool)).items():
-            shown, parameter = copy.deepcopy(value), Parameter(key, key, object, "", positional=False)
-            made[key] = Argument(parameter, value, True, shown, shown)
-        return made
+        given = self.check(parse_arguments(raw, self.tool))
+        return {
+            key: Argument(value, True, shown := copy.deepcopy(value), shown) for key, value in given.items()
+        }
 
     def check(self, given: JsonObject) -> JsonObject:
         """Return the arguments that the tool accepts: here all of them. A subclass may raise InvalidArguments."""
@@ -141,11 +139,12 @@ class Arguments:
         """Return (the positional arguments, the keyword arguments) with which the function is called."""
         args: list[object] = []
         kwargs: dict[str, object] = {}
-        for one in arguments.values():
-            if one.parameter.positional:
+        for parameter in self.parameters:
+            one = arguments[parameter.key]
+            if parameter.positional:
                 args.append(one.value)
             elif one.passed:
-                kwargs[one.parameter.name] = one.value
+                kwargs[parameter.name] = one.value
         return tuple(args), kwargs
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
@@ -164,7 +163,7 @@ class Arguments:
             else:
                 sent = given.get(key, MISSING)
                 shown = value if type(value) in PLAIN else preview(value, sent)
-                made[key] = Argument(parameter, value, True, sent, shown)
+                made[key] = Argument(value, True, sent, shown)
         return made
 
     def _validate(self, given: JsonObject) -> JsonObject:
@@ -197,7 +196,7 @@ def _take_default(parameter: Parameter) -> Argument:
         if not isinstance(copied, Raised):
             value, passed = copied, True
     is_shown = type(value) in PLAIN or find_default_json(parameter) is not MISSING
-    return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else MISSING)
+    return Argument(value, passed, MISSING, preview(value) if is_shown else MISSING)
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
