@@ -102,24 +102,6 @@ class JsonHookRaises:
     __get_pydantic_json_schema__ = classmethod(raise_oddity)
 
 
-class AttributesRaise:
-    __getattr__ = raise_oddity
-
-    def __call__(self, x: int = 1): ...
-
-
-class SignatureRaises:
-    __signature__ = property(raise_oddity)
-
-    def __call__(self, x: int = 1): ...
-
-
-class ClassRaises:
-    __class__ = property(raise_oddity)
-
-    def __call__(self, x: int = 1): ...
-
-
 class UncopiedDefault(dict):
     __iter__ = items = keys = raise_oddity
 
@@ -374,8 +356,7 @@ class TestRefused:
             {"properties": {"a": True}, "required": ["a"]},
             {"allOf": [True], "anyOf": [True, False]},
             {"prefixItems": [True], "minItems": 1},
-            {"minimum": "1", "maximum": 2},
-            {"minimum": 1, "maximum": 1, "exclusiveMaximum": False},
+            {"minimum": 1, "maximum": 1},
             {"type": "integer", "exclusiveMinimum": 0.5, "maximum": 5, "multipleOf": 2.5},
         ],
         ids=repr,
@@ -398,12 +379,6 @@ class TestRefused:
         (problem,) = refusal(work)
         assert problem.startswith("work: parameter 'x': ")
         assert "Oddity: boom" in problem
-
-    @pytest.mark.parametrize("kind", [AttributesRaise, SignatureRaises, ClassRaises])
-    def test_an_object_whose_attributes_raise_anything(self, kind):
-        """A callable object whose attributes raise is refused by its type's name, beside the other tools' problems."""
-        expected = f"{kind.__name__}: reading this object as a tool raised Oddity: boom"
-        assert refusal(kind(), lambda: 1)[0] == expected
 
     @pytest.mark.parametrize(
         "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
@@ -458,13 +433,6 @@ class TestRefused:
         (problem,) = refusal(first, namespace["add"])
         assert problem.startswith("2 tools are called 'add': ")
         assert f"{add.__module__}.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
-
-    def test_two_parameters_of_one_name(self):
-        """An alias must not hide another parameter."""
-
-        def work(a: int, b: Annotated[int, Field(alias="a")]): ...
-
-        assert refusal(work) == ("work: two parameters are called 'a'",)
 
     def test_a_function_without_a_signature(self):
         """Some functions of C have none."""
@@ -762,18 +730,6 @@ class TestContext:
     def test_by_hand(self):
         """In a plain call a context reports to nobody."""
         assert ToolContext().progress(1) is None
-
-    def test_two_or_positional_only_ones_are_refused(self):
-        """There is one context, passed by name."""
-
-        def two(a: ToolContext, b: ToolContext): ...
-
-        def positional(a: ToolContext, /): ...
-
-        assert refusal(two, positional) == (
-            "two: has two ToolContext parameters, 'a' and 'b'",
-            "positional: parameter 'a': a ToolContext is passed by name; write it after the `/`",
-        )
 
 
 class TestValuesOfACall:

@@ -23,7 +23,7 @@ from pydantic_core.core_schema import EnumSchema, IsSubclassSchema
 
 from ..events import ToolDefinitionError, thaw
 from ..execution import MISSING, Raised, attempt_call
-from .signature import Parameter, explain_refusal, show_annotation
+from .signature import Parameter, explain_refusal
 
 JsonSchema: TypeAlias = dict[str, Any]
 JsonNode: TypeAlias = Mapping[str, Any]
@@ -77,7 +77,7 @@ def build_schema(label: str, parameters: Sequence[Parameter]) -> tuple[Validator
     if not isinstance(made, Raised):
         return made
     problems = [
-        f"{label}: parameter {parameter.name!r}: {show_annotation(parameter.annotation)} "
+        f"{label}: parameter {parameter.name!r}: {inspect.formatannotation(parameter.annotation)} "
         f"cannot be described to a model ({explain_refusal(alone.error)}); take plain data instead "
         "(str, int, list[...], a pydantic model), "
         f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
@@ -169,7 +169,7 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
     if "$ref" in node:
         where, _, name = str(node["$ref"]).rpartition("/")
         return where != "#/$defs" or name in sure
-    is_empty = any(_read_bound(node, low, 0) > _read_bound(node, high, _MOST) for low, high in _BOUNDS)
+    is_empty = any(node.get(low, 0) > node.get(high, _MOST) for low, high in _BOUNDS)
     if is_empty or not _has_number(node):
         return False
     for key in ("anyOf", "oneOf"):
@@ -177,27 +177,19 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
             return False
     named, first = node.get("properties", {}), node.get("prefixItems", [])
     needed = [*node.get("allOf", ()), *(named[name] for name in node.get("required", ()) if name in named)]
-    needed += first[: int(count := _read_bound(node, "minItems", 0))]
+    needed += first[: (count := node.get("minItems", 0))]
     needed += [node["items"]] if count > len(first) and "items" in node else []
     return all(_is_satisfiable(part, sure) for part in needed)
 
 
 def _has_number(node: JsonNode) -> bool:
     """Return True if there is a number between the bounds of `node`; for an integer, a whole number that `multipleOf` allows."""
-    low, above = _read_bound(node, "minimum", -_MOST), _read_bound(node, "exclusiveMinimum", -_MOST)
-    high, below = _read_bound(node, "maximum", _MOST), _read_bound(node, "exclusiveMaximum", _MOST)
+    low, above = node.get("minimum", -_MOST), node.get("exclusiveMinimum", -_MOST)
+    high, below = node.get("maximum", _MOST), node.get("exclusiveMaximum", _MOST)
     if node.get("type") != "integer":
-        return low <= high and low < below and above < high and above < below
-    factor = _read_bound(node, "multipleOf", 1)
-    step = int(factor) if factor == int(factor) and factor > 0 else 1
-    most = min(math.floor(high), math.ceil(below) - 1)
-    return most // step * step >= max(math.ceil(low), math.floor(above) + 1)
-
-
-def _read_bound(node: JsonNode, key: str, otherwise: float) -> float:
-    """Return the value of `key` in a schema if it is a number; else `otherwise`."""
-    value = node.get(key)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+        return bool(low <= high and low < below and above < high and above < below)
+    most, step = min(math.floor(high), math.ceil(below) - 1), node.get("multipleOf", 1)
+    return bool(most // step * step >= max(math.ceil(low), math.floor(above) + 1))
 
 
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:

@@ -164,22 +164,16 @@ def make_full_name(function: Function) -> str:
 # --- its docstring --------------------------------------------------------------------------------------------
 
 _SECTIONS = ("raises", "warnings", "notes", "examples")
+_MORE = {"Note": "notes", "Notes": "notes", "Warning": "warnings", "Warnings": "warnings"}
+"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know, and drops behind a section that it knows."""
 _GOOGLE = google.GoogleParser(
     [
         *google.DEFAULT_SECTIONS,
-        *(google.Section(title, "notes", google.SectionType.SINGULAR) for title in ("Note", "Notes")),
-        *(
-            google.Section(title, "warnings", google.SectionType.SINGULAR)
-            for title in ("Warning", "Warnings")
-        ),
+        *(google.Section(title, key, google.SectionType.SINGULAR) for title, key in _MORE.items()),
     ]
 )
-"""A parser with two sections of Google's style that docstring_parser (0.15 to 0.18) does not know. Without them, docstring_parser
-drops such a section if it follows a section that docstring_parser knows.
-"""
 _BETWEEN_NAMES = re.compile(r",|\band\b")
-_MOST_SECTIONS = 2_000
-"""The most characters that the model gets of a docstring's sections ("Raises:", "Examples:" and so on)."""
+_MOST_SECTIONS = 2_000  # the most characters that the model gets of "Raises:", "Examples:" and so on
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
@@ -238,29 +232,22 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
     filled = function.keywords if isinstance(function, functools.partial) else {}
     namespace = _collect_names(function)
     problems: list[str] = []
-    parameters: dict[str, Parameter] = {}
-    contexts: list[str] = []
+    parameters: list[Parameter] = []
+    context = None
     for one in signature.parameters.values():
         if one.name in filled:
             continue  # `partial(search, index=INDEX)`: the person has given the value, so the model does not know of it
         try:
             annotation = _resolve(one, namespace)
             if _is_context(annotation):
-                contexts.append(one.name)
-                if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-                    raise _refuse(f"{one.name!r}: a ToolContext is passed by name; write it after the `/`")
-                continue
-            made = _read_parameter(one, annotation, texts)
-            if made.key in parameters:
-                problems.append(f"{label}: two parameters are called {made.key!r}")
-            parameters[made.key] = made
+                context = one.name
+            else:
+                parameters.append(_read_parameter(one, annotation, texts))
         except ToolDefinitionError as error:
             problems.append(f"{label}: parameter {error.problems[0]}")
-    if len(contexts) > 1:
-        problems.append(f"{label}: has two ToolContext parameters, {contexts[0]!r} and {contexts[1]!r}")
     if problems:
         raise ToolDefinitionError(problems)
-    return [*parameters.values()], contexts[0] if contexts else None
+    return parameters, context
 
 
 def _inspect_signature(function: Function, label: str) -> inspect.Signature:
@@ -314,17 +301,11 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     found = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
     if not isinstance(found, Raised):
         return found
-    shown = written if isinstance(written, str) else show_annotation(written)
+    shown = written if isinstance(written, str) else inspect.formatannotation(written)
     raise _refuse(
         f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({explain_refusal(found.error)}); "
         "define the name at the notebook's top level, before the run"
     ) from None
-
-
-def show_annotation(annotation: object) -> str:
-    """Return an annotation as text, as in the source code. If the annotation's `__repr__` raises, return the name of its type."""
-    shown = attempt_call(inspect.formatannotation, annotation)
-    return f"<{type(annotation).__name__}>" if isinstance(shown, Raised) else shown
 
 
 def explain_refusal(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, overload
 
 from ..events import CHECKS, Check, ToolDefinitionError, freeze
-from ..execution import Raised, attempt_call, describe_error, shorten_repr
+from ..execution import shorten_repr
 from ..text import WIRE_NAME, hide_in_repr, make_wire_names
 from .arguments import Arguments, ArgumentsByKey, JsonArguments, list_shown
 from .identity import read_source
@@ -271,32 +271,23 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{example}]"])
     given: dict[object, Any] = {}
     for source in functions:
-        is_source = (
-            attempt_call(isinstance, source, ToolSource) is True
-        )  # `__class__` may be code that raises
-        listed: Any = source.list_tools().values() if is_source else [source]  # type: ignore[union-attr]
+        listed: Any = source.list_tools().values() if isinstance(source, ToolSource) else [source]
         for one in listed:  # Python makes a new object at each access to a bound method
             is_method = type(one) is types.MethodType
             given.setdefault((id(one.__self__), id(one.__func__)) if is_method else id(one), one)
     problems: list[str] = []
     tools: list[Tool] = []
-    cause: BaseException | None = None
     for function in given.values():
-        made = attempt_call(_make_tool, function)  # an object's attributes are code, and may raise anything
-        if not isinstance(made, Raised):
-            tools.append(made)
-        elif isinstance(made.error, ToolDefinitionError):
-            problems += made.error.problems
-        else:
-            cause = made.error
-            name = type(function).__name__
-            problems.append(f"{name}: reading this object as a tool raised {describe_error(cause, 500)}")
+        try:
+            tools.append(_make_tool(function))
+        except ToolDefinitionError as error:
+            problems += error.problems
     names = [made.name for made in tools]
     if len(set(names)) < len(names):
         tools = _qualify(tools, problems)
         names = [made.name for made in tools]
     if problems:
-        raise ToolDefinitionError(problems) from cause
+        raise ToolDefinitionError(problems)
     if not all(map(WIRE_NAME.fullmatch, names)):
         wire = make_wire_names(names)
         tools = [replace(one, wire_name=wire[one.name]) for one in tools]
