@@ -14,7 +14,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -51,34 +51,30 @@ _AZURE = f"{_ELSEWHERE}; write model='azure/DEPLOYMENT'"
 _GATEWAY = f"{_ELSEWHERE}; write model='litellm_proxy/GROUP'"
 _ADDRESS = f"{_ELSEWHERE}; use api_base= and api_key="
 _PROMPTS = "a stored prompt brings its own model and messages; use instructions="
+_HEADERS = "it could replace the key that is sent; use extra_headers"
 _INTERNAL = "it belongs to LiteLLM's own machinery; leave it out"
 _ON_GATEWAY = "the gateway decides the model, address, account, price and log; leave it out"
 
-_NAMES: tuple[tuple[OptionRule, str], ...] = (
-    (OptionRule(Treatment.MANAGED), "tools response_format"),
-    (
-        OptionRule(Treatment.MANAGED, is_kept=True),
-        "model messages stream api_base api_key base_url custom_llm_provider",
-    ),
-    (
-        OptionRule(Treatment.PASSED),
-        """audio frequency_penalty include_server_side_tool_invocations logit_bias logprobs max_completion_tokens
+_PASSED, _PASSED_KEPT = OptionRule(Treatment.PASSED), OptionRule(Treatment.PASSED, is_kept=True)
+_LOCAL, _DIRECT = OptionRule(Treatment.LOCAL, is_kept=True), OptionRule(Treatment.DIRECT)
+_refuse = functools.partial(OptionRule, Treatment.REFUSED)
+
+_NAMES: Mapping[OptionRule, str] = {
+    OptionRule(Treatment.MANAGED): "tools response_format",
+    OptionRule(
+        Treatment.MANAGED, is_kept=True
+    ): "model messages stream api_base api_key base_url custom_llm_provider",
+    _PASSED: """audio frequency_penalty include_server_side_tool_invocations logit_bias logprobs max_completion_tokens
         max_tokens modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
         reasoning_effort safety_identifier seed service_tier stop store temperature thinking tool_choice top_k
         top_logprobs top_p user verbosity web_search_options context_management extra_body extra_query session_id""",
-    ),
-    (
-        OptionRule(Treatment.PASSED, is_kept=True),
-        """stream_options extra_headers headers api_version responses_api_version timeout request_timeout force_timeout
+    _PASSED_KEPT: """stream_options extra_headers headers api_version responses_api_version timeout request_timeout force_timeout
         stream_timeout num_retries max_retries metadata litellm_metadata tags guardrails litellm_session_id
         litellm_trace_id litellm_call_id id cache caching ttl enable_prompt_caching drop_params additional_drop_params
         allowed_openai_params assistant_continue_message user_continue_message ensure_alternating_roles
         supports_system_message litellm_system_prompt merge_reasoning_content_in_choices
         thought_signature_in_tool_call_id disable_add_transform_inline_image_block enable_json_schema_validation""",
-    ),
-    (
-        OptionRule(Treatment.LOCAL, is_kept=True),
-        """allow_client_keepalive_override allowed_model_region base_model bos_token budget_duration cache_key
+    _LOCAL: """allow_client_keepalive_override allowed_model_region base_model bos_token budget_duration cache_key
         caching_groups complete_response completion_call_id cooldown_time custom_prompt_dict daily_reset_time
         data_residency default_api_key_rpm_limit default_api_key_tpm_limit enable_tag_filtering eos_token
         final_prompt_value hf_model_name initial_prompt_value itpm keepalive_seconds kubernetes_pod_discovery
@@ -88,64 +84,40 @@ _NAMES: tuple[tuple[OptionRule, str], ...] = (
         rpd rpm search_tool_name shared_session ssl_verify stream_chunk_size stream_timeout_by_service_tier tag_regex
         tiered_pricing timeout_by_service_tier tpd tpm turn_off_message_logging use_chat_completions_api
         use_in_pass_through verbose weight""",
-    ),
-    (
-        OptionRule(Treatment.DIRECT),
-        """agentcore_runtime_session_id allow_legacy_cloud_file_ids anthropic-workspace-id bucket_name chatgpt_auth_file
+    _DIRECT: """agentcore_runtime_session_id allow_legacy_cloud_file_ids anthropic-workspace-id bucket_name chatgpt_auth_file
         client_id client_secret configurable_clientside_auth_params custom_endpoint deployment_url
         fireworks_forward_user_id litellm_embedding_config no_log nvcf_function_id organization region_name riva_offline rust
         tenant_id use_ssl use_xai_oauth user_api_key_auth_metadata user_provider_credentials workspace_id""",
-    ),
-    (OptionRule(Treatment.REFUSED, _RUN_AGAIN), "attempted_targets"),
-    (
-        OptionRule(Treatment.REFUSED, _NAME_ONE),
-        "fastest_response model_alias_map model_list silent_model user_config",
-    ),
-    (OptionRule(Treatment.REFUSED, _NAME_ONE), "hugging_face replicate together_ai"),
-    (OptionRule(Treatment.REFUSED, _ADDRESS), "client litellm_credential_name"),
-    (OptionRule(Treatment.REFUSED, _AZURE), "api_type azure deployment_id"),
-    (OptionRule(Treatment.REFUSED, _GATEWAY), "use_client use_litellm_proxy"),
-    (
-        OptionRule(Treatment.REFUSED, _PROMPTS),
-        "prompt_environment prompt_id prompt_label prompt_variables prompt_version",
-    ),
-    (
-        OptionRule(Treatment.REFUSED, "it could replace the key that is sent; use extra_headers"),
-        "default_headers provider_specific_header",
-    ),
-    (OptionRule(Treatment.REFUSED, "the loop calls tools only; use tools="), "functions"),
-    (OptionRule(Treatment.REFUSED, "the loop calls tools only; use tool_choice"), "function_call"),
-    (
-        OptionRule(Treatment.REFUSED, _INTERNAL),
-        """acompletion aembedding aimg_generation allm_passthrough_route async_call atext_completion client_side_timeout
+    _refuse(_RUN_AGAIN): "attempted_targets",
+    _refuse(
+        _NAME_ONE
+    ): "fastest_response hugging_face model_alias_map model_list replicate silent_model together_ai user_config",
+    _refuse(_ADDRESS): "client litellm_credential_name",
+    _refuse(_AZURE): "api_type azure deployment_id",
+    _refuse(_GATEWAY): "use_client use_litellm_proxy",
+    _refuse(_PROMPTS): "prompt_environment prompt_id prompt_label prompt_variables prompt_version",
+    _refuse(_HEADERS): "default_headers provider_specific_header",
+    _refuse("the loop calls tools only; use tools="): "functions",
+    _refuse("the loop calls tools only; use tool_choice"): "function_call",
+    _refuse(
+        _INTERNAL
+    ): """acompletion aembedding aimg_generation allm_passthrough_route async_call atext_completion client_side_timeout
         litellm_logging_obj litellm_trusted_callback_vars model_config proxy_server_request secret_fields self stream_response text_completion""",
-    ),
-)
-_KNOWN: Mapping[str, OptionRule] = {name: option for option, names in _NAMES for name in names.split()}
-
-_FAMILIES: tuple[tuple[OptionRule, re.Pattern[str]], ...] = tuple(
-    (option, re.compile(names))
-    for option, names in (
-        (OptionRule(Treatment.REFUSED, _RUN_AGAIN), "fallback"),
-        (OptionRule(Treatment.REFUSED, _NOT_ASKED), "^mock_"),
-        (OptionRule(Treatment.REFUSED, _NAME_ONE), "(^|_)router(_|$)"),
-        (OptionRule(Treatment.REFUSED, _INTERNAL), "^_"),
-        (OptionRule(Treatment.LOCAL, is_kept=True), "(^|_)cost(_|$)|_uplift_"),
-        (
-            OptionRule(Treatment.LOCAL, is_kept=True),
-            "^(arize|dd|gcs|humanloop|langfuse|langsmith|newrelic|posthog|signoz|wandb|weave)_",
-        ),
-        (
-            OptionRule(Treatment.DIRECT),
-            "^(aws|azure|bedrock|gigachat|github_copilot|oci|s3|sagemaker|token_exchange|vertex|watsonx)_",
-        ),
-        (
-            OptionRule(Treatment.DIRECT),
-            "^anthropic_(disable|federation|identity|issuer|keycloak|organization|service_account|workspace)_",
-        ),
-        (OptionRule(Treatment.DIRECT), "^openai_(identity|service_account)_"),
-    )
-)
+}
+_KNOWN: Mapping[str, OptionRule] = {
+    name: option for option, names in _NAMES.items() for name in names.split()
+}
+_FAMILIES: Mapping[str, OptionRule] = {
+    "fallback": _refuse(_RUN_AGAIN),
+    "^mock_": _refuse(_NOT_ASKED),
+    "(^|_)router(_|$)": _refuse(_NAME_ONE),
+    "^_": _refuse(_INTERNAL),
+    "(^|_)cost(_|$)|_uplift_": _LOCAL,
+    "^(arize|dd|gcs|humanloop|langfuse|langsmith|newrelic|posthog|signoz|wandb|weave)_": _LOCAL,
+    "^(aws|azure|bedrock|gigachat|github_copilot|oci|s3|sagemaker|token_exchange|vertex|watsonx)_": _DIRECT,
+    "^anthropic_(disable|federation|identity|issuer|keycloak|organization|service_account|workspace)_": _DIRECT,
+    "^openai_(identity|service_account)_": _DIRECT,
+}
 """Patterns for families of option names. New releases of LiteLLM add names to a family. The first matching pattern counts."""
 
 PROXY = "litellm_proxy/"
@@ -153,17 +125,20 @@ PROXY = "litellm_proxy/"
 _KEYWORDS = "completion_kwargs"
 ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
 """Options that hold a part of the request: its body, headers or query. For a gateway, none of them may contain another."""
+_OF_ROUTE = frozenset(
+    f"{' '.join(ENVELOPE)} api_base base_url api_key api_version custom_llm_provider cache_control_injection_points".split()
+)
 _HEADERS_ELSEWHERE = frozenset(
     {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
 )
 """Headers that are refused: with them, a gateway or its proxy would choose another host or model, or would write no log."""
 
 
+@functools.lru_cache(maxsize=1024)
 def find_option(name: str) -> OptionRule | None:
     """Return the entry of the option with this name; None if LiteLLM does not know the option. An unknown option is passed on."""
-    if known := _KNOWN.get(name):
-        return known
-    return next((option for option, names in _FAMILIES if names.search(name)), None)
+    families = (option for pattern, option in _FAMILIES.items() if re.search(pattern, name))
+    return _KNOWN.get(name) or next(families, None)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -174,23 +149,12 @@ def is_kept(name: str) -> bool:
 
 
 def is_of_route(name: str) -> bool:
-    """Return True if the option with this name is for one provider only. Such an option is the provider's address, account or key, or
-    an extra part of the request.
+    """Return True if the option is for one provider only: its address, account or key, or an extra part of the request.
 
     A fallback model of another provider does not get this option.
     """
     option = find_option(name)
-    return name in (*ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Treatment.DIRECT)
-
-
-_OF_ROUTE = (
-    "api_base",
-    "base_url",
-    "api_key",
-    "api_version",
-    "custom_llm_provider",
-    "cache_control_injection_points",
-)
+    return name in _OF_ROUTE or (option is not None and option.kind is Treatment.DIRECT)
 
 
 def is_completion_option(name: str) -> bool:
@@ -208,8 +172,15 @@ def find_completion_option(typed: str) -> str:
 
 
 def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:
-    """Raise ValueError if an option is refused, for example if it would choose another model. Ignore options that are None."""
-    for where, name, value in _list_given(options, gateway=gateway):
+    """Raise ValueError if an option is refused, for example if it would choose another model. Ignore options that are None.
+
+    For a gateway, the options inside the ENVELOPE options are checked, too.
+    """
+    given = [(_KEYWORDS, str(name), value) for name, value in options.items()]
+    for _, part, held in list(given) if gateway else ():
+        if part in ENVELOPE and isinstance(held, Mapping):
+            given += [(part, str(name), value) for name, value in held.items()]
+    for where, name, value in given:
         if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
             place = f"{where} (--set)" if where == _KEYWORDS else where
             raise ValueError(f"{name} in {place} is refused: {why}")
@@ -241,14 +212,6 @@ def proxy_in_use() -> bool:
     """Return True if the user has set `USE_LITELLM_PROXY` or `litellm.use_litellm_proxy`. Then all calls go to the gateway."""
     by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
     return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
-
-
-def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
-    """Yield (the place, the name, the value) of each option. For a gateway, include the options inside ENVELOPE options."""
-    for name, value in options.items():
-        yield _KEYWORDS, str(name), value
-        if gateway and name in ENVELOPE and isinstance(value, Mapping):
-            yield from ((str(name), str(key), item) for key, item in value.items())
 
 
 def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
