@@ -4,11 +4,11 @@ An import of this package makes the models "toolloop/…" available. These model
 imports LiteLLM.
 """
 
-from ..core.events import ANY
+from ..core.events import ANY, DEMO_MODEL
 from .demo import DemoModel
 from .parts import ScriptError, call, deltas, end, error, expect, pause, reasoning, reply_with, text
 from .recording import Recorder, Replay, ReplayMismatch
-from .registry import DEMO_MODEL, use_with_litellm
+from .registry import use_with_litellm
 from .scripted import ModelOfRow, ScriptedModel
 from .tape import RecordingError
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from ..core.events import read_content
 from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
@@ -67,10 +68,14 @@ class Conversation:
 
     def __init__(self, request: ProviderRequest) -> None:
         self.prompts, self.unfilled, self.steps, self.earlier = [""], list[str](), list[Step](), list[Step]()
-        results = {m.get("tool_call_id"): text_of(m) for m in request.messages if m.get("role") == "tool"}
+        results = {
+            m.get("tool_call_id"): read_content(m.get("content"), "\n")
+            for m in request.messages
+            if m.get("role") == "tool"
+        }
         for message in request.messages:
             if message.get("role") == "user":
-                self.prompts.append(text_of(message))
+                self.prompts.append(read_content(message.get("content"), "\n"))
                 self.earlier, self.steps = self.earlier + self.steps, []
             for one in message.get("tool_calls") or ():
                 sent = parse_json(one["function"].get("arguments") or "")
@@ -189,12 +194,6 @@ class Conversation:
             told += [f"Its lines show these parts: {', '.join(dict.fromkeys(parts[:8]))}."] if parts else []
             told += [f"To {asked[0].lower()} that is beyond me."]
         return "\n\n".join(told + [DISCLAIMER] * first)
-
-
-def text_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message. If the content is a list of parts, their texts are joined."""
-    content = message.get("content") or ""
-    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
 
 
 class DemoModel(Answers):

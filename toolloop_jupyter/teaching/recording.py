@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.conversation import find_picture_place
-from ..core.events import ModelCallFailed, Observer, Reply, Request, ToolCall, ToolFailed, ToolResult
+from ..core.events import (
+    OWN_MODELS,
+    ModelCallFailed,
+    Observer,
+    Reply,
+    Request,
+    ToolCall,
+    ToolFailed,
+    ToolResult,
+)
 from ..core.execution import attempt_call
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from ..core.text import is_deeper, write_whole
@@ -236,7 +245,7 @@ def _make_title(call: RecordedCall) -> str:
     If the model was a script that its author did not name, return "a script": the number in its generated name has a meaning
     only in the kernel that recorded it.
     """
-    return "a script" if call.model.startswith(f"{registry.PROVIDER}/scripted-") else call.model
+    return "a script" if call.model.startswith(f"{OWN_MODELS}scripted-") else call.model
 
 
 class Replay(Answers):

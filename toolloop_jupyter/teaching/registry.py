@@ -12,11 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from ..core.events import DEMO_MODEL, OWN_MODELS, read_content
 from ..core.models import Answers, Delta, ProviderError, ProviderRequest, ensure, provide
-
-PROVIDER = "toolloop"
-DEMO_MODEL = f"{PROVIDER}/demo"
-
 
 _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary()
 
@@ -32,7 +29,7 @@ def put(name: str, answers: Answers) -> str:
         raise ValueError(
             f"a model's name can only have letters, digits, '-', '_' and '.', not {name!r}; e.g. 'lesson-1'"
         )
-    model = f"{PROVIDER}/{name}"
+    model = f"{OWN_MODELS}{name}"
     if model == DEMO_MODEL and model in _named:
         raise ValueError(f"{model!r} is the demonstration model; choose another name")
     _named[model] = answers
@@ -69,13 +66,10 @@ def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
     """
     total = 0
     for message in messages:
-        content = message.get("content")
-        texts = (
-            [content] if isinstance(content, str) else [str(part.get("text", "")) for part in content or ()]
-        )
+        texts = [read_content(message.get("content"), " ")]
         texts += [str(call["function"].get("arguments") or "") for call in message.get("tool_calls") or ()]
         total += 1 + sum(len(text.split()) for text in texts)
     return total
 
 
-provide(PROVIDER, respond)
+provide(OWN_MODELS.rstrip("/"), respond)

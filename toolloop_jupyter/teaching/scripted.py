@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..core.events import OWN_MODELS
 from ..core.execution import Raised, attempt_call, describe_error
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from ..core.text import shorten
@@ -218,7 +219,7 @@ class ModelOfRow(Answers):
     """
 
     def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:
-        self.model, self._make = f"{registry.PROVIDER}/model-of-row", make
+        self.model, self._make = f"{OWN_MODELS}model-of-row", make
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
         """Return the model for a row.

@@ -30,7 +30,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..core.events import HarnessError
+from ..core.events import HarnessError, read_content
 from ..core.models import Assembly, Delta
 from ..core.text import count_same, hide_suspected, is_deeper, list_some, names_key
 
@@ -451,9 +451,7 @@ def write_call(function: ReadObject) -> str:
 
 def name_result(message: ReadObject) -> tuple[str, str]:
     """Return (call id, text) of a message with a tool's result. Pictures in the message are left out."""
-    content = message.get("content") or ""
-    parts = [{"text": content}] if isinstance(content, str) else content
-    return str(message.get("tool_call_id")), "".join(str(part.get("text") or "") for part in parts)
+    return str(message.get("tool_call_id")), read_content(message.get("content"))
 
 
 def list_results(

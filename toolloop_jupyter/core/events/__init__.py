@@ -26,6 +26,9 @@ from .errors import (
     make_plain_number,
 )
 from .events import (
+    DEMO_MODEL,
+    OWN_MODELS,
+    REPLAYED,
     Approval,
     Attachment,
     Compaction,

@@ -389,6 +389,16 @@ def is_same_json(one: object, other: object) -> bool:
     return json.dumps(one, sort_keys=True, default=repr) == json.dumps(other, sort_keys=True, default=repr)
 
 
+# --- the models of this package ----------------------------------------------------------------------------------
+
+OWN_MODELS = "toolloop/"
+"""The beginning of the name of each model of this package. These models are Python code."""
+DEMO_MODEL = f"{OWN_MODELS}demo"
+"""The demonstration model."""
+REPLAYED = f"{OWN_MODELS}replay"
+"""The beginning of the name of each model that replays a recording. A replayed call has the recorded cost, if any."""
+
+
 # --- a model call: its request and its reply ---------------------------------------------------------------------
 
 Emit = Callable[[Text | Reasoning | Attachment | Retry], Awaitable[None]]
@@ -509,11 +519,14 @@ def read_list(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
-def read_content(content: object) -> str:
-    """Return the text of a `content` field. A few providers send a list of parts, or a number. Other data: ""."""
+def read_content(content: object, between: str = "") -> str:
+    """Return the text of a `content` field. A few providers send a list of parts, or a number. Other data: "".
+
+    The texts of parts are joined by `between`.
+    """
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(str(read_fields(part).get("text") or "") for part in content)
+        return between.join(str(read_fields(part).get("text") or "") for part in content)
     is_number = isinstance(content, (int, float)) and not isinstance(content, bool)
     return f"{content}" if is_number and abs(content) < _NO_NUMBER else ""  # type: ignore[arg-type]

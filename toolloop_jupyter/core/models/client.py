@@ -24,11 +24,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..events import Fields, read_fields, read_list
+from ..events import REPLAYED, Fields, read_fields, read_list
 from ..execution import Raised, attempt_call, uncounted
 from .options import PROXY
 from .providers import (
-    REPLAY,
     AnswerBroken,
     Answers,
     Chunk,
@@ -446,7 +445,7 @@ def is_free(model: str) -> bool:
 
     This is true for a model that is Python code. It is false for a recording: a replayed call has the recorded cost.
     """
-    return is_ours(model) and not model.startswith(REPLAY)
+    return is_ours(model) and not model.startswith(REPLAYED)
 
 
 def find_price(model: str, usage: object) -> float | None:
@@ -455,7 +454,7 @@ def find_price(model: str, usage: object) -> float | None:
     if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < math.inf:
         return float(told)
     if is_ours(model):
-        return None if model.startswith(REPLAY) else 0.0
+        return None if model.startswith(REPLAYED) else 0.0
     place = None if usage is None or model.startswith(PROXY) else _find_place(model)
     if place is None:
         return None

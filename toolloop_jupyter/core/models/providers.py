@@ -27,9 +27,6 @@ Any delta may also have "finish_reason" and "usage" ({"prompt_tokens": …, "com
 Chunk: TypeAlias = dict[str, Any]
 """One chunk of a stream, or a whole response, in OpenAI's form."""
 
-REPLAY = "toolloop/replay"
-"""The beginning of the name of each model that replays a recording. A replayed call has the recorded cost, if any."""
-
 _responders: dict[str, Respond] = {}
 _asked: set[str] = set()
 

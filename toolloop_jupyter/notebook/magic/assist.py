@@ -8,19 +8,20 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ...core.events import DEMO_MODEL
 from ...core.execution import Raised, attempt_call
 from ...core.loop import check_policy
 from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
 from ...core.text import names_key
 from ...core.tools import ToolSource, find_marked_tools
 from .names import holds_functions, holds_rows, is_executor, is_ipythons, is_output
-from .options import DEMO, OPTIONS, Kind, Option, find_option
+from .options import OPTIONS, Kind, Option, find_option
 
 if TYPE_CHECKING:
     from .cell import Notebook
 
 
-_FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
+_FEW_MODELS = (DEMO_MODEL, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
 """The model names that Tab offers before litellm is imported. Afterwards, Tab offers all names that litellm knows."""
 _TYPES = {
     Kind.TOOLS: "function",

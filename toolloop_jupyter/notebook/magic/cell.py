@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...api import aagent_session
 from ...core.conversation import Prompt, read_prompt
 from ...core.events import (
+    DEMO_MODEL,
     STOPPED,
     ArgumentInvalid,
     ArgumentTypeInvalid,
@@ -44,7 +45,7 @@ from .names import (
     read_template,
     resolve,
 )
-from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
+from .options import OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Tapes:
 
 def describe_source(model: str, answers: Answers | None, recorder: Recorder | None) -> str:
     """Return the words in a cell's head that name a demonstration, a replay or a recording; "" for any other run."""
-    demonstration = ["a demonstration, no language model"] if model == DEMO else []
+    demonstration = ["a demonstration, no language model"] if model == DEMO_MODEL else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     if isinstance(answers, Replay) and answers.plays_tools:
         replayed = [f"{replayed[0]} with its tools"]
@@ -218,7 +219,7 @@ class Notebook:
 
     def check(self, said: Mapping[str, object]) -> None:
         """Raise Mistake if the options in `said` are not valid for a cell. The variable for `--model` need not exist yet."""
-        self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
+        self._make_session({**complete({"tools": [], **said}), "model": DEMO_MODEL, "api_base": None})
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
         """Return a session with these options. `prompt` is used only for `--replay-tools`."""

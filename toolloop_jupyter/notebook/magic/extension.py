@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ...core.events import Mistake, Result, Rows, RunFailed
+from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
 from ...core.models import (
     Answers,
     leave_out_price_list,
@@ -339,7 +339,7 @@ def _must_import_litellm(model: str) -> bool:
 
     Return False for a word without a slash, since it may be the variable of a ScriptedModel.
     """
-    ours = model.isidentifier() or model.startswith("toolloop/")
+    ours = model.isidentifier() or model.startswith(OWN_MODELS)
     return bool(model) and not ours and must_load(model)
 
 

@@ -26,14 +26,13 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.events import CHECKS, Check, Mistake, make_plain_number
+from ...core.events import CHECKS, DEMO_MODEL, Check, Mistake, make_plain_number
 from ...core.text import IN_BRACES, holds_key, names_key
 
 Names = Mapping[str, object]
 """The notebook's variables."""
 Options = dict[str, Any]
 """Values of options by their names. `parse` returns only the typed ones."""
-DEMO = "toolloop/demo"
 
 
 class Kind(Enum):
@@ -547,5 +546,5 @@ ToolLoop: type[Settings] = types.new_class(
 def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
     """Return a value for each option: the value in `said`, else the notebook's setting, else the default."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
-    options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
+    options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO_MODEL
     return options

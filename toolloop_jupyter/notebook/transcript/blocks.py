@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...core.events import Decision, FileChange, Result, Retry, ToolResult, Usage
+from ...core.events import OWN_MODELS, Decision, FileChange, Result, Retry, ToolResult, Usage
 from ...core.text import list_some, shorten, tell_duration
 from ..html import (
     BLOCK,
@@ -237,7 +237,7 @@ def name_models(result: Result) -> Mapping[str, str]:
     titles = iter([result.model, *fallbacks])
     names = dict.fromkeys(span.name for span in result.spans if span.kind == "model")
     known = {name: next(titles, "") for name in names}
-    return {name: title if title and name.startswith("toolloop/") else name for name, title in known.items()}
+    return {name: title if title and name.startswith(OWN_MODELS) else name for name, title in known.items()}
 
 
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
