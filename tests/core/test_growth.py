@@ -367,7 +367,7 @@ def test_a_name_in_endless_pieces_is_cut():
     for number in range(5_000):
         piece["tool_calls"][0]["function"]["name"] = f"x{number}"
         call.add(piece)
-    (_, (name, _)) = call.calls.written()[0]
+    name = call.calls.calls[0].name
     assert len(name) <= bounds.LONGEST_NAME + 10
 
 

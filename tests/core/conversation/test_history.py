@@ -243,6 +243,12 @@ class Provider:
         self.rng = rng
         self.made = 0
 
+    def __getattr__(self, name):
+        """LiteLLM's tables are the real ones."""
+        import litellm
+
+        return getattr(litellm, name)
+
     async def acompletion(self, *, messages, **_):
         await asyncio.sleep(0)
         if messages[-1]["content"].endswith("And now?"):
