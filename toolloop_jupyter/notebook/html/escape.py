@@ -25,8 +25,9 @@ _BLANK = (
     "\ufdd0-\ufdef\ufffc\ufffe\uffff\ue000-\uf8ff\U000f0000-\U0010ffff"
 )
 
-_SHOW_ALL = re.compile(f"[{CONTROL}{HIDING}{_JOINERS}{SURROGATE}{_ODD_SPACE}]")
-_SHOW_BLANK = re.compile(f"[{CONTROL}{HIDING}{_JOINERS}{SURROGATE}{_ODD_SPACE}{_BLANK}]")
+_UNSEEN = f"{CONTROL}{HIDING}{_JOINERS}{SURROGATE}{_ODD_SPACE}"
+_SHOW_ALL = re.compile(f"[{_UNSEEN}]")
+_SHOW_BLANK = re.compile(f"[{_UNSEEN}{_BLANK}]")
 _MATH_OPENERS = re.compile(r"[$\\]")
 _MOST_DOTS = 40
 _MOST_EMPTY = 10
@@ -127,10 +128,7 @@ def inline(text: str) -> str:
 
 def first_line(text: str, limit: int = 120) -> str:
     """Return the first line that is not blank, shortened to `limit` characters. Return "" if all lines are blank."""
-    for line in text.splitlines():
-        if line.strip():
-            return shorten(line.strip(), limit)
-    return ""
+    return next((shorten(line.strip(), limit) for line in text.splitlines() if line.strip()), "")
 
 
 def counted(count: int, word: str, plural: str = "") -> str:

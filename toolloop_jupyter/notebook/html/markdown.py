@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 LONGEST = 200_000
 """If a text has more characters, it is shown without formatting."""
 _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
-"""The characters for which the parser needs much time, and how many of these characters a text may have. If it has more, the
-text is shown without formatting."""
+"""The characters that cost the parser much time. If a text has more of them, it is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
-"""The beginning of a quoted line, and the number of marks that are counted for this line. The number is large: for each quoted
-line, the parser (markdown-it-py 4) looks for the end of the quote in all later lines."""
+"""The beginning of a quoted line, and the number of marks for which it counts. The number is large: for each quoted line, the
+parser (markdown-it-py 4) looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -77,7 +76,7 @@ def _render(
         case "th_open" | "td_open":
             return _make_cell_tag(token)
         case "math":
-            formula = formula_html(token.content, display=token.meta["display"], typeset=not is_streaming)
+            formula = _make_formula(token.content, display=token.meta["display"], typeset=not is_streaming)
             return f"<p>{formula}</p>\n" if token.block else formula
     return _write_words(token.content)
 
@@ -106,9 +105,7 @@ def _make_link_tag(target: str) -> str:
 
 def _make_cell_tag(token: Token) -> str:
     align = str(token.attrs.get("style", "")).removeprefix("text-align:")
-    style = (
-        CELL if align not in ("right", "center") else CELL.replace("text-align:left", f"text-align:{align}")
-    )
+    style = CELL.replace("text-align:left", f"text-align:{align}") if align in ("right", "center") else CELL
     return f'<{token.tag} style="{style}">'
 
 
@@ -127,29 +124,20 @@ def _bound_nesting(state: StateCore) -> None:
         token.children = kept
 
 
-@lru_cache(maxsize=1)
+@cache
 def _make_parser() -> MarkdownIt:
     # The preset "commonmark" limits the nesting of blocks to 20 levels.
     md = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     for name in _OURS.split():
         md.add_render_rule(name, _render)
-    md.validateLink = _is_safe_link  # type: ignore[method-assign]  # the documented way to change it
-    md.normalizeLink = _normalize_link  # type: ignore[method-assign]
+    md.validateLink = lambda url: bool(_SAFE_LINK.match(url)) and len(url) <= 2_000  # type: ignore[method-assign]  # the documented way
+    # All characters that are not ASCII, or not allowed in a URL, are percent-encoded. So a letter of another script that looks
+    # like an ASCII letter can be seen. This is faster than a URL parser.
+    md.normalizeLink = lambda url: quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")  # type: ignore[method-assign]
     md.core.ruler.push("bound_nesting", _bound_nesting)
-    add_math(md)
+    md.inline.ruler.before("escape", "math", _read_inline)
+    md.block.ruler.before("fence", "math_block", _read_block, {"alt": ["paragraph", "blockquote", "list"]})
     return md
-
-
-def _is_safe_link(url: str) -> bool:
-    return bool(_SAFE_LINK.match(url)) and len(url) <= 2_000
-
-
-def _normalize_link(url: str) -> str:
-    """Return an address in which all characters that are not ASCII, or not allowed in a URL, are percent-encoded.
-
-    So a letter of another script that looks like an ASCII letter can be seen. This is faster than a URL parser.
-    """
-    return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
 
 def markdown_html(text: str, *, streaming: bool = False) -> str:
@@ -158,13 +146,10 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
     `streaming` means that the model is still writing. Then code has one colour, and formulas are shown as source. In the finished
     text, code has several colours, and formulas are typeset. A fence counts as code even before the model has closed it.
     """
-    if len(text) > LONGEST or _count_marks(text) > MOST_MARKS:
+    marks = sum(map(text.count, _MARKS)) + _MARKS_OF_A_QUOTE * len(_QUOTE.findall(text))
+    if len(text) > LONGEST or marks > MOST_MARKS:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
     return str(_make_parser().render(text, {"streaming": streaming})).strip()
-
-
-def _count_marks(text: str) -> int:
-    return sum(map(text.count, _MARKS)) + _MARKS_OF_A_QUOTE * len(_QUOTE.findall(text))
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
@@ -177,10 +162,11 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
     if len(text) < enough or not ends:
         return None
     tokens: list[Token] = []
-    _make_parser().block.parse(
-        text[: ends[-1]], _make_parser(), {}, tokens
-    )  # parses only the blocks, and not the markup inside them
-    last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
+    # Parses only the blocks, and not the markup inside them.
+    _make_parser().block.parse(text[: ends[-1]], _make_parser(), {}, tokens)
+    last = next((token for token in reversed(tokens) if token.level == 0 and token.map), None)
+    if last is None:  # the text has only blank lines
+        return None
     first_line, behind = last.map or (0, 0)
     begins = ends[first_line - 1] if first_line else 0
     if begins >= enough:
@@ -197,9 +183,8 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # --- formulas: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source ---
 #
 # Some macros of MathJax have effects outside of the formula: `\href` makes links; `\unicode`, `\class` and `\style` change the
-# page; `\def` and `\require` change all later formulas. So MathJax gets a formula only if each macro in the formula is in
-# `_NOTATION`. All other formulas are shown as source. A formula is also shown as source if its size is not limited: if it has
-# very many rows, or a length behind `\\`.
+# page; `\def` and `\require` change all later formulas. So MathJax gets a formula only if each macro is in `_NOTATION`, and if
+# its size is limited: without very many rows, and without a length behind `\\`. All other formulas are shown as source.
 #
 # A `$` can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its `$` signs, and no letter or
 # digit directly outside. A text is no formula if it is an amount followed by words, or if it looks like `${A}:${B}` in a shell.
@@ -249,7 +234,6 @@ _ENVIRONMENTS = frozenset(
 )
 _MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # `\\` (a new row) first: letters after it are not a macro's name
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
-_ROW = "\\\\"
 # `\\[9999em]` makes a gap of this height. The column format of an `array` can contain lengths and repetitions.
 _LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
 # "$20 in US$": an amount, then words.
@@ -257,14 +241,13 @@ _MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)"
 _NO_TEX = re.compile(r"[^\\^_={}+*<>|]*")
 _TEX_GROUP = re.compile(r"\\[A-Za-z]+\s*\{[^{}]*\}")
 _SAID = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\u00a5\u20b9]")
-_CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
-def is_plain_notation(tex: str) -> bool:
+def _is_plain_notation(tex: str) -> bool:
     """Return True if all macros of a formula only draw symbols, and if the formula is not too long or nested too deep."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
-    if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
+    if _LENGTH.search(tex) or tex.count("\\\\") > _MOST_ROWS:
         return False
     depth = 0
     for char in tex:
@@ -274,14 +257,14 @@ def is_plain_notation(tex: str) -> bool:
     known = all(name in _NOTATION or name == "\\" for name in _MACRO.findall(tex))
     blocks = _ENVIRONMENT.findall(tex)
     complete = len(blocks) == len(re.findall(r"\\(?:begin|end)(?![A-Za-z])", tex))
-    return known and complete and all(name in _ENVIRONMENTS for name in blocks)
+    return known and complete and _ENVIRONMENTS.issuperset(blocks)
 
 
-def formula_html(tex: str, *, display: bool, typeset: bool) -> str:
+def _make_formula(tex: str, *, display: bool, typeset: bool) -> str:
     """Return the HTML of a formula, with delimiters for MathJax. If the formula must not be typeset, return it as code."""
     tex = tex.strip()
     shown = prose(tex)
-    if typeset and shown == tex and is_plain_notation(tex):
+    if typeset and shown == tex and _is_plain_notation(tex):
         opener, closer = ("\\[", "\\]") if display else ("\\(", "\\)")
         return f'<span class="mathjax_process tex2jax_process">{opener}{html.escape(tex)}{closer}</span>'
     return f"<code>{esc(tex)}</code>"
@@ -302,15 +285,6 @@ def _is_money(content: str) -> bool:
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):
         return True
     return _SAID.search(_TEX_GROUP.sub("", content)) is not None
-
-
-def add_math(md: MarkdownIt) -> None:
-    """Add rules for formulas to a parser. A formula becomes a token of type "math".
-
-    `token.content` is the formula, and `token.meta["display"]` is True if the formula has its own line.
-    """
-    md.inline.ruler.before("escape", "math", _read_inline)
-    md.block.ruler.before("fence", "math_block", _read_block, {"alt": ["paragraph", "blockquote", "list"]})
 
 
 _FORMULAS = {
@@ -342,35 +316,29 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - ma
     return False
 
 
+_WHOLE_LINES = re.compile(r"\$\$(.+?)\$\$[ \t]*$|\\\[(.+?)\\\][ \t]*$", re.DOTALL | re.MULTILINE)
+
+
 def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - markdown-it calls it so
     """Read a formula that fills whole lines. This rule runs before the rule for lists, since such lines may look like a list."""
-    if state.sCount[startLine] - state.blkIndent >= 4:
+    is_code = state.sCount[startLine] - state.blkIndent >= 4
+    if is_code or not state.src.startswith(("$$", "\\["), state.bMarks[startLine] + state.tShift[startLine]):
         return False
-    first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
-    opener = first[:2]
-    if opener not in ("$$", "\\["):
+    lines = state.getLines(startLine, min(endLine, startLine + _MOST_ROWS), state.blkIndent, False)
+    match = _WHOLE_LINES.match(lines.lstrip())
+    tex = match[match.lastindex or 0] if match else ""
+    if match is None or not tex.strip() or _is_money(tex.strip()):
         return False
-    lines: list[str] = [first[2:]]
-    for line in range(startLine, min(endLine, startLine + 60)):
-        if line > startLine:
-            if state.isEmpty(line) or state.sCount[line] < state.blkIndent:
-                return False
-            lines.append(state.getLines(line, line + 1, state.blkIndent, False).rstrip())
-        text = "\n".join(lines).rstrip()
-        if text.endswith(_CLOSERS[opener]) and text[:-2].strip():
-            if _CLOSERS[opener] in text[:-2] or (opener == "$$" and _is_money(text[:-2].strip())):
-                return False  # the text has more than one formula: `_read_inline` reads them
-            if not silent:
-                token = state.push("math", "", 0)
-                token.block = True
-                token.content = text[:-2]
-                token.meta = {"display": True}
-                token.map = [startLine, line + 1]
-            state.line = line + 1
-            return True
-        if _CLOSERS[opener] in text:
-            return False
-    return False
+    if "$$" in tex or "\\]" in tex:  # the text has more than one formula: `_read_inline` reads them
+        return False
+    end = startLine + match[0].count("\n") + 1
+    if any(state.isEmpty(at) or state.sCount[at] < state.blkIndent for at in range(startLine + 1, end)):
+        return False
+    if not silent:
+        token = state.push("math", "", 0)
+        token.block, token.content, token.meta, token.map = True, tex, {"display": True}, [startLine, end]
+    state.line = end
+    return True
 
 
 # --- code in colour: Pygments' tokens as a few classes that `style` gives a light and a dark colour ---
@@ -378,7 +346,7 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 LONGEST_CODE = 20_000
 """If code has more characters, it stays in one colour, since highlighting would take too long."""
 _LONGEST_LINE = 1_000
-"""If a line of code has more characters, the code stays in one colour. The time of some lexers grows with the square of a
+"""If a line of code has more characters, the code stays in one colour. Some lexers need a time that grows with the square of a
 line's length."""
 
 # Only these languages are highlighted, since the model chooses the name of the language. For an unknown name, Pygments would

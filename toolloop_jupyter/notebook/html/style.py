@@ -131,13 +131,10 @@ def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
     return f'<table style="{TABLE}">{inner}</table>' if inner else ""
 
 
-def _make_sheet() -> str:
-    dark = ",".join(f"{page} .tlj" for page in _DARK_PAGES)
-    rules = _RULES.replace("MONO", MONO).replace("\n", "")
-    return f"<style>.tlj{{{_LIGHT}}}{dark}{{{_DARK}}}{rules}</style>"
-
-
-STYLE = _make_sheet()
+_DARK_BLOCKS = ",".join(f"{page} .tlj" for page in _DARK_PAGES)
+STYLE = f"<style>.tlj{{{_LIGHT}}}{_DARK_BLOCKS}{{{_DARK}}}{_RULES.replace('MONO', MONO)}</style>".replace(
+    "\n", ""
+)
 """The style sheet, as a `<style>` element. A page needs this element only once."""
 
 
