@@ -195,6 +195,14 @@ def test_streamed_text_loses_nothing(text, size):
     assert stream.text == text
 
 
+def test_blank_lines_alone_are_no_piece():
+    """A model that streams nothing but line breaks ends no page."""
+    stream = StreamingText()
+    stream.add("\n" * 20_000)
+    assert stream.take() == []
+    assert words(stream.block().html).strip() == ""
+
+
 def test_the_rest_stays_small():
     """What is rendered and sent again with each look does not grow with the text."""
     stream, largest, pieces = StreamingText(), 0, 0

@@ -45,10 +45,9 @@ def _name_character(match: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text`. Each invisible character is replaced by a visible name, such as ␛ or ⟨U+202E⟩.
+    """Return `text` with visible names in the place of invisible characters, such as ␛ or ⟨U+202E⟩.
 
-    The replaced characters are control characters, unusual spaces, characters that draw nothing, and characters that change the
-    order of other characters. Newlines and tabs are not replaced.
+    These are control characters (not newlines and tabs), unusual spaces, characters that draw nothing or change the order.
     """
     return _SHOW_ALL.sub(_name_character, text.replace("\r\n", "\n"))
 
@@ -88,10 +87,7 @@ def prose(text: str) -> str:
 
 
 def in_a_line(text: str) -> str:
-    """Replace invisible characters as `visible` does, and replace each line break by ␊. The result is one line.
-
-    So the text of a model or tool cannot add a line that looks like a line of this package.
-    """
+    """Replace invisible characters as `visible` does, and line breaks by ␊. So no text adds a line that looks like ours."""
     return visible(text).replace("\n", "\u240a")
 
 
@@ -119,10 +115,7 @@ def guard_math(escaped: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return `text` escaped for HTML outside of code.
-
-    Outside of code, a front-end would typeset the text between two `$` signs as a formula. `guard_math` prevents this.
-    """
+    """Return `text` escaped for HTML outside of code, where a front-end would else typeset text between two `$` signs."""
     return guard_math(esc(text))
 
 
@@ -132,8 +125,5 @@ def first_line(text: str, limit: int = 120) -> str:
 
 
 def counted(count: int, word: str, plural: str = "") -> str:
-    """Return a number and a noun, for example "1 tool call" or "2 tool calls".
-
-    `plural` is the plural of the noun, for example "entries". By default, an "s" is added to `word`.
-    """
+    """Return a number and a noun: "1 tool call", "2 tool calls". `plural` is the plural if it is not `word` and an "s"."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"

@@ -82,10 +82,7 @@ def _render(
 
 
 def _find_rank(level: int, env: EnvType) -> int:
-    """Return the level of a heading for a screen reader. The first level is 2, since the title of the page has level 1.
-
-    A model may skip levels, such as from `#` to `###`. The returned levels have no gaps.
-    """
+    """Return the level of a heading for a screen reader: from 2 on, since the page's title has level 1, and without gaps."""
     above: list[int] = env.setdefault("headings", [])
     while above and above[-1] >= level:
         above.pop()
@@ -327,9 +324,9 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
     lines = state.getLines(startLine, min(endLine, startLine + _MOST_ROWS), state.blkIndent, False)
     match = _WHOLE_LINES.match(lines.lstrip())
     tex = match[match.lastindex or 0] if match else ""
-    if match is None or not tex.strip() or _is_money(tex.strip()):
+    if match is None or not tex.strip() or (match.lastindex == 1 and _is_money(tex.strip())):
         return False
-    if "$$" in tex or "\\]" in tex:  # the text has more than one formula: `_read_inline` reads them
+    if match[0].rstrip()[-2:] in tex:  # the text has more than one formula: `_read_inline` reads them
         return False
     end = startLine + match[0].count("\n") + 1
     if any(state.isEmpty(at) or state.sCount[at] < state.blkIndent for at in range(startLine + 1, end)):
@@ -379,19 +376,14 @@ def _find_class(token: Any) -> str:
     return _CLASSES.get(name) or _CLASSES.get(name[:2]) or _CLASSES.get(name[:1], "")
 
 
-@cache
-def _find_lexer(name: str) -> Any:
-    from pygments.lexers import get_lexer_by_name
-
-    return get_lexer_by_name(name, stripnl=False, ensurenl=True)
-
-
 def highlight(code: str, language: str = "") -> str:
     """Return `code` as escaped HTML, to be put into a `<pre>`. If `language` is in `_KNOWN`, the code gets colours."""
     name = language.strip().lower()
     if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)
-    tokens = list(_find_lexer(name).get_tokens(code))
+    from pygments.lexers import get_lexer_by_name
+
+    tokens = list(get_lexer_by_name(name, stripnl=False, ensurenl=True).get_tokens(code))
     if tokens and not code.endswith("\n"):  # Pygments has added a newline for the lexer
         tokens[-1] = (tokens[-1][0], tokens[-1][1].removesuffix("\n"))
     parts = []

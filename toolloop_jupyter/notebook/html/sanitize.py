@@ -2,8 +2,7 @@
 
 Text, tables and links (http, https, mailto) remain. A picture remains if its data is in the HTML itself. Styles, classes and ids
 are removed, since with them, the HTML could draw over the page or get styles of the front-end. The tags of headings are removed,
-since JupyterLab would list the headings in its table of contents. In the result, all elements are closed, and there are no other
-end tags. So the result cannot close an element of the page.
+since JupyterLab would list the headings in its table of contents. The result closes all its elements, and no element of the page.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML.
-
-    Return "" if the elements are nested too deep.
-    """
+    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML; "" if it is nested too deep."""
     import nh3
 
     clean = nh3.clean(
@@ -71,34 +67,17 @@ def clean_html(raw: str) -> str:
         set_tag_attribute_values={"a": {"target": "_blank"}},
         strip_comments=True,
     )
-    pieces = _PIECE.split(clean)
-    if _find_depth(pieces) > _DEEPEST:
-        return ""
-    _unhead_empty_cells(pieces)
-    return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
-
-
-def _unhead_empty_cells(pieces: list[str]) -> None:
-    """Replace each empty `<th>` in `pieces` with a `<td>`.
-
-    An empty `<th>` is usually the corner of a table. A screen reader would treat it as a heading without text.
-    """
-    for index in range(1, len(pieces) - 2, 2):
-        if (
-            pieces[index].startswith(("<th>", "<th "))
-            and pieces[index + 2] == "</th>"
-            and not pieces[index + 1].strip()
-        ):
-            pieces[index] = re.sub(r' scope="[^"]*"', "", f"<td{pieces[index][3:]}")
-            pieces[index + 2] = "</td>"
-
-
-def _find_depth(pieces: list[str]) -> int:
-    depth = deepest = 0
-    for tag in pieces[1::2]:
-        depth += -1 if tag.startswith("</") else 0 if tag.startswith(_VOID) else 1
-        deepest = max(deepest, depth)
-    return deepest
+    pieces, depth = _PIECE.split(clean), 0
+    for at in range(1, len(pieces), 2):
+        tag = pieces[at]
+        depth += -1 if tag.startswith("</") else not tag.startswith(_VOID)
+        if depth > _DEEPEST:
+            return ""
+        # An empty `<th>` is usually the corner of a table. A screen reader would treat it as a heading without text.
+        if tag.startswith(("<th>", "<th ")) and pieces[at + 2] == "</th>" and not pieces[at + 1].strip():
+            pieces[at] = re.sub(r' scope="[^"]*"', "", f"<td{tag[3:]}")
+            pieces[at + 2] = "</td>"
+    return "".join(piece if at % 2 else guard_math(prose(piece)) for at, piece in enumerate(pieces))
 
 
 def read_words(clean: str) -> str:

@@ -22,8 +22,7 @@ NAME = "font-weight:600"
 WIDE = "overflow-x:auto"
 PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
 CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
-INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"
-"""The style of code inside a line of text or a table. Several blanks are shown as several blanks."""
+INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"  # code in a line or a table: several blanks are shown as several
 TABLE = "border-collapse:collapse;margin:4px 0"
 CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
 
@@ -104,10 +103,7 @@ def block(css: str, inner: str, style: str = BLOCK) -> str:
 
 
 def fold(title: str, inner: str, css: str = "", *, opened: bool = False) -> str:
-    """Return a `<details>` element that shows `title`. A click on the title shows or hides `inner`.
-
-    If `css` is given, the element is a separate block of the page and has this class. If not, it is a part of a block.
-    """
+    """Return a `<details>` element: a click on `title` shows or hides `inner`. With `css`, it is a block with this class."""
     style, line = (CALL, SUMMARY) if css else (BLOCK, f"{SUMMARY};{DIM}")
     name = f'class="tlj {css}" ' if css else ""
     return f'<details {name}style="{style}"{" open" * opened}><summary style="{line}">{title}</summary>{inner}</details>'
@@ -119,10 +115,7 @@ def dim(inner: str, tag: str = "div") -> str:
 
 
 def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
-    """Return a table with the columns name and value. Names and values are HTML. Return "" if there are no rows.
-
-    `head` is the tag for the cells of the names: "td" or "th".
-    """
+    """Return a table with the columns name and value, which are HTML; "" without rows. `head` is the tag of the names' cells."""
     scope = ' scope="row"' if head == "th" else ""
     inner = "".join(
         f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from ...core.text import KeyFilter
 from .. import kernel
-from ..html import markdown_html, prose, split_markdown
-from ..transcript import WIDGET, Block, Page, TextStep, make_bundle, text_block, written
+from ..html import prose, split_markdown
+from ..transcript import WIDGET, Block, Page, TextStep, make_bundle, text_block
 
 MOST = 40
 """The largest number of outputs that a run has. JupyterLab shows 10 more, for outputs of other code in the cell."""
@@ -267,7 +267,4 @@ class StreamingText:
 
     def block(self, *, final: bool = False) -> Block:
         """Return the block of the rest. With `final`, code is in colour and formulas are typeset."""
-        # An unfinished block has no text/plain, so that each of the ten updates a second has half the bytes.
-        if final:
-            return text_block(self._open)
-        return Block(written(markdown_html(self._open, streaming=True)), "")
+        return text_block(self._open, streaming=not final)

@@ -37,23 +37,15 @@ from ..html import (
 LONGEST_TEXT = 200_000
 """A block shows at most this many characters of one text of the model. The Result has the whole text."""
 _MOST_TOOLS = 50
-_FIRST_WORDS = 80
-"""At most this many first characters of the model's reasoning stay visible when the rest is folded."""
-_LAST_WORDS = 160
-"""While the model's reasoning is streamed, at most this many of its last characters are shown."""
+_FIRST_WORDS = 80  # the most characters of the model's reasoning that stay visible when the rest is folded
+_LAST_WORDS = 160  # the most characters of the model's reasoning that are shown while it is streamed
 WIDGET = "application/vnd.jupyter.widget-view+json"
-"""The MIME type of a reference to a widget.
-
-A front-end with widgets shows the widget instead of the bundle's HTML or text.
-"""
+"""The MIME type of a reference to a widget, which a front-end with widgets shows instead of the bundle's HTML or text."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One output of a cell, in two forms.
-
-    `html` is self-contained and inert. `text` is for terminals, diffs and sites such as GitHub.
-    """
+    """One output of a cell: `html`, which is inert, and the same as `text` for terminals, diffs and sites such as GitHub."""
 
     html: str
     text: str
@@ -107,15 +99,15 @@ def without_style(block: Block) -> Block:
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
-def text_block(text: str) -> Block:
-    """Return the block of a text of the model. The text is read as Markdown."""
+def text_block(text: str, *, streaming: bool = False) -> Block:
+    """Return the block of a Markdown text of the model. While the text is streamed, the block has no plain text.
+
+    So each of the many updates has half the bytes.
+    """
     text = _within(text, "result.text")
-    return Block(written(markdown_html(text)), prose(text).strip())
-
-
-def written(body: str) -> str:
-    """Return the HTML element for a text of the model. `body` is the text as HTML."""
-    return f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
+    body = markdown_html(text, streaming=streaming)
+    html = f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
+    return Block(html, "" if streaming else prose(text).strip())
 
 
 def reasoning_block(text: str, *, streaming: bool = False) -> Block:
@@ -229,9 +221,9 @@ def tell_tokens(usage: Usage) -> list[str]:
 
 
 def name_models(result: Result) -> Mapping[str, str]:
-    """Return the models of a run's spans: the name in the span -> the name that a person knows.
+    """Map the name of each model in a run's spans to the name that a person knows.
 
-    The two differ for a scripted or recorded model. The name in the span is then different in each kernel.
+    The name of a scripted or recorded model in a span is different in each kernel.
     """
     fallbacks = (event.model for event in result.events if isinstance(event, Retry) and event.model)
     titles = iter([result.model, *fallbacks])
@@ -304,12 +296,13 @@ def is_approval(decision: Decision | None) -> bool:
     return decision is not None and decision.allowed and decision.by != "policy"
 
 
-OF_CALL = 4_000_000
-"""The HTML of one call has at most this many characters: the largest picture (MOST_IMAGE) and some text."""
-OF_ARGUMENTS = 200_000
-"""The HTML of one call's arguments has at most this many characters, not counting arguments that a person has changed."""
-MOST_OUTPUTS = 100
-"""At most this many prints and displays of one call are kept. If there are more, those in the middle are left out."""
+OF_CALL = 4_000_000  # characters of HTML of one call: the largest picture (MOST_IMAGE) and some text
+OF_ARGUMENTS = (
+    200_000  # characters of HTML of one call's arguments, not counting those that a person has changed
+)
+MOST_OUTPUTS = (
+    100  # prints and displays of one call that are kept; if there are more, those in the middle are left out
+)
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
@@ -317,10 +310,7 @@ MOST_LINES = 200
 def take_beginning(
     text: str, where: str = "", most: int = MOST_CHARACTERS, most_lines: int = MOST_LINES
 ) -> tuple[str, str]:
-    """Return (the beginning of a long text, a line that says how much is left out). If nothing is left out, the line is "".
-
-    `where` is the expression for the whole text. The line ends with this expression.
-    """
+    """Return (the beginning of a long text, a line that says how much is left out of the text `where`, or "")."""
     lines = text.split("\n")
     if len(text) <= most and len(lines) <= most_lines:
         return text, ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
@@ -51,14 +50,9 @@ from .values import (
     write_json,
 )
 
-_TEXT_LINES = 20
-"""The plain text of a block, which diffs and terminals show, has at most this many lines of prints and result."""
-_LAST_LINES = 3
-"""While a call runs, at most this many of its last printed lines are shown."""
-_NAME = 200
-"""At most this many characters of the name of a tool or an argument are shown."""
-_REASON = 2_000
-"""At most this many characters of a decision and its reason are shown."""
+# A block has at most this much of a call: lines of prints and result in its plain text, the last printed lines of a running call,
+# characters of a name, characters of a decision and its reason.
+_TEXT_LINES, _LAST_LINES, _NAME, _REASON = 20, 3, 200, 2_000
 
 
 @dataclass(eq=False)
@@ -82,10 +76,7 @@ class CallStep:
 
     @property
     def decision(self) -> Decision | None:
-        """The decision in the call's result or, if there is none, the decision on the request for approval.
-
-        The two decisions differ if a call was allowed and later refused.
-        """
+        """The decision in the result, which differs if a call was allowed and later refused; else that on the request."""
         if self.result is not None and self.result.decision is not None:
             return self.result.decision
         return None if self.approval is None else self.approval.decision
@@ -116,16 +107,15 @@ def call_block(
     """Return the block of a tool call. If `step.is_brief` is true, the block is only the line of the call.
 
     `outputs` are the tool's prints and displays: ("stdout" or "stderr", text) and ("display", MIME bundle). `value_name` and
-    `input_name` are the expressions for the whole result and the whole arguments, such as "result.tool_results[2].value".
-    `note` is a text at the end of the line.
+    `input_name` are the expressions for the whole result and the whole arguments. `note` is a text at the end of the line.
     """
     result, decision, note = step.result, step.decision, note or step.question
     shown = None
     if result is not None and not result.is_error:
         shown = show_value(result.value, _described(result), value_name)
-    sign = _SIGNS[_find_sign(step)]
+    mark, css, word = _SIGNS[_find_sign(step)]
     decided = "" if decision is None else _tell_decision(decision)
-    facts = [*_list_facts(step, shown, sign), *([shorten(note, 120)] if note else [])]
+    facts = [*_list_facts(step, shown, word), *([shorten(note, 120)] if note else [])]
     edited = decision.arguments if decision is not None else None
     name, inner = (
         shorten(step.call.name, _NAME),
@@ -134,11 +124,11 @@ def call_block(
     in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [_tell_shortly(decision), *facts]))
     line = (
-        f'<span class="{sign.css}">{sign.mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
+        f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
         + (f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>')
         + f' <span class="tlj-time">{inline(in_full if step.is_brief else in_short)}</span>'
     )
-    text = f"{sign.mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
+    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
     if step.is_brief:
         return Block(block("tlj-call", line, CALL), text)
     changes = _list_changes(step.arguments, edited)
@@ -153,11 +143,9 @@ def call_block(
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
-    """Return the block with the progress of a running call: the elapsed time, `note` ("3 of 10 files"), last prints, and
-    displays.
+    """Return the progress of a running call: the elapsed time, `note` ("3 of 10 files"), the last prints, and displays.
 
-    This block is below the block of the call. Only this block is drawn repeatedly. So the fold of the call stays open or
-    closed, as the person has left it.
+    Only this block, below that of the call, is drawn repeatedly. So the fold of the call stays as the person has left it.
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
@@ -172,10 +160,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
 
 
 def approval_record(approval: Approval) -> Block:
-    """Return the block of a request for approval and its decision, if there is one.
-
-    The block contains the style sheet, so it can be shown alone.
-    """
+    """Return the block of a request for approval and its decision, if there is one; with the style sheet, to be shown alone."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     record = call_block(CallStep(call, approval=approval, is_over=approval.decision is not None))
     return Block(put_style_behind(record.html), record.text)
@@ -203,25 +188,18 @@ def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
     return shorten(", ".join(parts), limit)
 
 
-class _Sign(NamedTuple):
-    """How a call's line shows the call's state: a mark, the mark's CSS class, and a word ("" if the mark alone is clear)."""
-
-    mark: str
-    css: str
-    word: str = ""
-
-
 _SIGNS = {
-    "done": _Sign("✓", "tlj-ok"),
-    "failed": _Sign("✗", "tlj-bad", "failed"),
-    "invalid": _Sign("✗", "tlj-bad"),
-    "refused": _Sign("⊖", "tlj-ask", "refused"),
-    "denied": _Sign("⊘", "tlj-ask"),
-    "cancelled": _Sign("■", "", "cancelled"),
-    "waiting": _Sign("?", "tlj-ask", "waiting for you"),
-    "running": _Sign("●", "", "running"),
-    "over": _Sign("○", ""),
+    "done": ("✓", "tlj-ok", ""),
+    "failed": ("✗", "tlj-bad", "failed"),
+    "invalid": ("✗", "tlj-bad", ""),
+    "refused": ("⊖", "tlj-ask", "refused"),
+    "denied": ("⊘", "tlj-ask", ""),
+    "cancelled": ("■", "", "cancelled"),
+    "waiting": ("?", "tlj-ask", "waiting for you"),
+    "running": ("●", "", "running"),
+    "over": ("○", "", ""),
 }
+"""How a call's line shows the call's state: a mark, the mark's CSS class, and a word ("" if the mark alone is clear)."""
 
 
 def _find_sign(step: CallStep) -> str:
@@ -232,16 +210,15 @@ def _find_sign(step: CallStep) -> str:
     return "over" if step.state == "done" else step.state
 
 
-def _list_facts(step: CallStep, shown: Shown | None, sign: _Sign) -> list[str]:
+def _list_facts(step: CallStep, shown: Shown | None, word: str) -> list[str]:
     """List the facts at the end of a call's line: its time, its error or the size of its result."""
-    result, word = step.result, [sign.word] if sign.word else []
+    result, words = step.result, [word] if word else []
     if result is None:
-        return word
+        return words
     facts = [took] if result.ran and (took := tell_duration(result.seconds)) else []
     if result.is_error:
-        if step.decision is not None and not step.decision.allowed:
-            return facts
-        return [*facts, ": ".join([*word, join_reason(_described(result))])]
+        is_denied = step.decision is not None and not step.decision.allowed
+        return facts if is_denied else [*facts, ": ".join([*words, join_reason(_described(result))])]
     size = shown.size if shown else ""
     if result.pictures:
         size = f"{size}, seen by the model" if size else ""
@@ -251,10 +228,7 @@ def _list_facts(step: CallStep, shown: Shown | None, sign: _Sign) -> list[str]:
 
 
 def join_reason(message: str) -> str:
-    """Return an error message in one line: its first line.
-
-    If this first line ends in ":", the lines of the list below it are added.
-    """
+    """Return the first line of an error message. If this line ends in ":", the list below it is added."""
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)
@@ -281,10 +255,7 @@ def tell_why(approval: Approval) -> str:
 
 REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
 REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
-"""For each scope, the words on the card that say where an approval is valid.
-
-`REACH` is for a single run, `REACH_OF_ROWS` for a rows run.
-"""
+"""For each scope, the words on the card that say where an approval is valid: of a single run, and of a rows run."""
 
 
 def _tell_decision(decision: Decision) -> str:
@@ -312,10 +283,8 @@ def _name_decision(decision: Decision) -> str:
 
 # --- arguments, and a person's edits of them ------------------------------------------------------------------
 
-_ABSENT = object()
-"""Stands for the value of an argument that was not given, or that a person has removed."""
-_SHORT_CHANGE = 120
-"""A change is shown in one line if both values together have at most this many characters."""
+_ABSENT = object()  # the value of an argument that was not given, or that a person has removed
+_SHORT_CHANGE = 120  # a change is shown in one line if both values together have at most this many characters
 _Changes = Mapping[str, tuple[object, object]]
 
 
@@ -330,8 +299,7 @@ def _list_changes(given: Mapping[str, object], edited: Mapping[str, object] | No
 def _draw_arguments(given: Mapping[str, object], changes: _Changes, expression: str) -> str:
     """Return the HTML of the arguments, as a table.
 
-    All values together have room for `OF_ARGUMENTS` characters of HTML. From the first argument that does not fit, whole
-    arguments are left out, and the last row has their number. Arguments that a person has changed are always shown.
+    From the first argument that does not fit into `OF_ARGUMENTS`, only those are shown that a person has changed.
     """
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in {**given, **changes}:
@@ -430,9 +398,7 @@ def _find_best_form(bundle: Mapping[str, object]) -> object:
 
 
 def _show_outputs(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
-    """Show the tool's prints and displays. They have room for `room` characters of HTML. A note replaces each output that
-    does not fit.
-    """
+    """Show the tool's prints and displays. A note replaces each one that does not fit into `room` characters of HTML."""
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
         half = MOST_OUTPUTS // 2
@@ -467,10 +433,7 @@ _WHOLE = "… the whole result: "
 
 
 def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
-    """Show the result of a call: the value in `shown`, or the error if `shown` is None.
-
-    If the model got a different text, this text is added in a fold.
-    """
+    """Show the value in `shown`, or the error if `shown` is None. A fold has the model's text if it is a different one."""
     got = show_text(result.output).html
     if shown is None:
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""

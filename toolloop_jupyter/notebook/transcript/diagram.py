@@ -1,9 +1,9 @@
 """Draw a run as a timeline: what the person, the model and the tools did, and how long each step took.
 
-The picture is an SVG inside an `<img>` element. If a notebook is not trusted, front-ends remove an inline `<svg>`. They keep
-an image whose address contains its data (measured with JupyterLab 4.6, Notebook 7 and nbconvert). An SVG inside an image can
+The picture is an SVG inside an `<img>` element. If a notebook is not trusted, front-ends remove an inline `<svg>`, but keep an
+image whose address contains its data (measured with JupyterLab 4.6, Notebook 7 and nbconvert). An SVG inside an image can
 neither run scripts nor load anything. For viewers that remove the image, there are the `alt` text and the same timeline in
-characters. The same colours are used on light and dark pages, since an image does not know the colours of its page.
+characters. An image does not know the colours of its page, so the same colours are used on light and dark pages.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ...core.text import are_times_kept, shorten, tell_duration
 from ..html import block, esc, fold, in_a_line, pre
 from .blocks import Block, find_status, name_models
 
-MOST = 60
-"""The picture has at most this many rows. Of a longer run, the picture shows the first and the last rows."""
+MOST = 60  # rows of the picture; of a longer run, the picture shows the first and the last rows
 _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
 """In pixels: the picture's width, the height of a row, the space for names on the left, the space for seconds on the right."""
 # Each colour has a contrast of more than 3.5 to white, and to the dark page colours of JupyterLab and VS Code.
 _TEXT, _GRID = "#7b7b7b", "#8a8a8a"
 _COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d", "denied": "#a8761c"}
+_BAR = 32  # in the timeline in characters, the whole time of the run is this many characters wide
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 """Characters that XML 1.0 forbids, even in escaped form. A viewer does not show a picture that contains one of them."""
 
@@ -35,10 +35,7 @@ class _Row:
     """One row of the picture. `start` and `end` are in seconds since the run began."""
 
     who: str
-    """One of "you", "model", "tool", "error", "denied" and "stopped"; it selects the row's colour and mark.
-
-    It is "" for a row that says how many rows are left out.
-    """
+    """A key of `_MARKS`, for the row's mark and colour; "" for a row that says how many rows are left out."""
     label: str
     start: float = 0.0
     end: float = 0.0
@@ -53,10 +50,7 @@ _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "denied": "
 
 
 def timeline(result: Result) -> Block:
-    """Return the timeline of a run's model calls, approvals and tool calls.
-
-    The block has the picture, and the same timeline in characters.
-    """
+    """Return the timeline of a run's model calls, approvals and tool calls, as a picture and in characters."""
     rows, end = _list_rows(result)
     lines = []
     for row in rows:
@@ -142,10 +136,6 @@ def _draw_svg_row(row: _Row, top: int, scale: float) -> str:
 def _tell_time(seconds: float) -> str:
     """Return a time on the scale of the picture; "" if transcripts have no times."""
     return tell_duration(seconds) if seconds or not are_times_kept() else "0"
-
-
-_BAR = 32
-"""In the timeline in characters, the whole time of the run is this many characters wide."""
 
 
 def _draw_bar(row: _Row, end: float) -> str:

@@ -54,10 +54,10 @@ from .calls import CallStep, call_block
 from .diagram import picture
 from .values import answer_block, attachment_block
 
-FULL_STEPS = 100
-"""This many of a run's last tool calls are shown in full. Each earlier call is shown as one line."""
-MOST_FILES = 200
-"""At most this many changed files of a run are shown."""
+FULL_STEPS = (
+    100  # this many of a run's last tool calls are shown in full; each earlier call is shown as one line
+)
+MOST_FILES = 200  # the most changed files of a run that are shown
 OF_RUN = 20_000_000
 """The HTML of a run's steps has at most this many characters. A step that would exceed this limit is shown as one line."""
 TOO_LARGE = "too large to keep in the output of the run"
@@ -206,11 +206,7 @@ class Steps:
         return ()
 
     def _begin_call(self, call: ToolCall, *, within: bool = False) -> CallStep:
-        """Add the step of a call.
-
-        If `within` is true, the call is a question that a running tool asks. The id of the question begins with the id of the
-        tool's call.
-        """
+        """Add the step of a call; if `within` is true, of a question, whose id begins with that of the call that asks."""
         outer = self._calls.get(call.id.rpartition(".")[0]) if within else None
         step = self._calls[call.id] = CallStep(call, self._call_count if outer is None else outer.index)
         self._call_count += not within
@@ -253,17 +249,12 @@ class Steps:
 
 
 class Page:
-    """Draws the steps of one run as blocks.
-
-    Calls, files and pictures have together at most `OF_RUN` characters of HTML. If a step does not fit into this limit, the
-    step is drawn as one line.
-    """
+    """Draws the steps of one run as blocks. A call, file or picture that does not fit into `OF_RUN` is drawn as one line."""
 
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
         """`name` is the notebook's variable that holds the Result.
 
-        For a part of the Result that is not shown, the page shows the Python expression for this part, followed by `hint`. If
-        `hint` is None, no variable can hold the Result, and no expression is shown.
+        For a part of the Result that is not shown, the page names the expression, followed by `hint`; if it is None, nothing.
         """
         self._name, self._hint = name, hint
         self._sizes: dict[int, int] = {}
@@ -293,11 +284,7 @@ class Page:
                 return foot(step.result, self._name, picture=picture(step.result))
 
     def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
-        """Return the block of a call.
-
-        `outputs` are the tool's prints and displays: ("stdout", text) or ("display", MIME bundle). If `outputs` is None, the
-        block shows the prints in the call's result.
-        """
+        """Return the block of a call with its prints and displays (see `call_block`); by default, the prints in its result."""
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         whole = self._name_part("", f"tool_results[{step.index}].value")
@@ -315,10 +302,7 @@ class Page:
         return ": ".join(filter(None, (text, expression)))
 
     def _has_room(self, step: Step, block: Block) -> bool:
-        """Return False if the run's blocks would exceed `OF_RUN`. Else add the length of `block` to theirs.
-
-        A new block of a step replaces its earlier block. Then only the length of the new block counts.
-        """
+        """Count the length of `block` instead of that of the step's earlier block. Return False if the run has no room."""
         size = len(block.html)
         used = self._used + size - self._sizes.get(id(step), 0)
         if used > OF_RUN:
@@ -337,23 +321,18 @@ def _draw_text(step: TextStep) -> Block | None:
 
 
 def together(blocks: Iterable[Block]) -> Block:
-    """Join several blocks into one block.
-
-    This is for front-ends that show only a limited number of outputs, such as JupyterLab (50).
-    """
+    """Join several blocks into one, since some front-ends show only a limited number of outputs, such as JupyterLab (50)."""
     blocks = list(blocks)
     html = "".join(block.html for block in blocks)
     return Block(html, "\n".join(block.text for block in blocks if block.text))
 
 
 def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
-    """Return the MIME bundle of one or several blocks, without API keys. Every block that a run shows goes through this
-    function.
+    """Return the MIME bundle of blocks, without API keys. Every block that a run shows goes through this function.
 
     The bundle has only "text/html" and "text/plain", which no front-end executes. The HTML is one line, because `nbconvert
-    --to markdown` copies it into a Markdown file. In this file, a blank line would end the HTML, and the text after the blank
-    line would be read as Markdown. A tool's result could then load a picture or draw a heading. Line breaks are written as
-    character references. A browser reads these as line breaks, for example inside `<pre>`.
+    --to markdown` copies it into a Markdown file. There, a blank line would end the HTML, and a tool's result behind it could
+    load a picture or draw a heading. A browser reads the character references as line breaks, for example inside `<pre>`.
     """
     one = blocks if isinstance(blocks, Block) else together(blocks)
     html = hide(one.html).replace("\r", "&#13;").replace("\n", "&#10;")
@@ -397,7 +376,7 @@ _PAGE = """<!doctype html>
 
 
 def write(result: Result, path: str) -> Path:
-    """Write a run to the file `path`. The ending selects the format: .md or .html for people, .json for programs.
+    """Write a run to a file. The ending of `path` selects the format: .md or .html for people, .json for programs.
 
     Raises Mistake for another ending, and OSError if the file cannot be written.
     """
@@ -416,10 +395,7 @@ def write(result: Result, path: str) -> Path:
 
 
 def to_markdown(result: Result, name: str | None = None) -> str:
-    """Return the run as Markdown.
-
-    Each part is plain text in a fenced code block, so the Markdown is harmless in every viewer.
-    """
+    """Return the run as Markdown: plain text in fenced code blocks, which is harmless in every viewer."""
     parts = [_write_fence(_make_head(result).text)]
     if result.prompt:
         parts.append(
@@ -436,11 +412,7 @@ def _write_fence(text: str) -> str:
 
 
 def as_json(result: Result) -> str:
-    """Return the run as JSON text: its events, files and totals.
-
-    Pydantic models and dataclasses become JSON objects. Other Python objects become their `repr`. Hidden characters are
-    written as JSON escapes.
-    """
+    """Return the run as JSON text: its events, files and totals. Hidden characters are written as JSON escapes."""
     apart = ("output", "events", "files", "presenter")
     facts = {
         **{

@@ -57,26 +57,25 @@ from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning
 
 _Several: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
 
-MOST_HTML = 200_000
-_SHORT = 40
-"""A result with at most this many characters is shown on the call's line. For a longer result, the line shows the size."""
-MOST_PARTS = 10
-"""At most this many tables and pictures of one list or dict are shown."""
+MOST_HTML = 200_000  # a display with more characters of HTML is shown as text
+_SHORT = (
+    40  # a result with at most this many characters is shown on the call's line; else the line shows the size
+)
+MOST_PARTS = 10  # tables and pictures of one list or dict that are shown
 MOST_OF_PARTS = 3_500_000
 """The HTML of the shown items of one list or dict has at most this many characters. But the first item is always shown."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A value as a person sees it.
-
-    `size` is the value's size in words, such as "14 lines". `visual` is True if the value is shown as more than plain text.
-    """
+    """A value as a person sees it."""
 
     html: str
     text: str
     size: str = ""
+    """The value's size in words, such as "14 lines"."""
     visual: bool = False
+    """True if the value is shown as more than plain text."""
     lines_left_out: int = 0
     """The number of omitted lines, which the last line of `text` states; 0 if no line is omitted."""
 
@@ -85,8 +84,7 @@ def show_value(value: object, model_text: str = "", expression: str = "") -> Sho
     """Show the value that a tool returned.
 
     `model_text` is the text that the model got. This text is shown if the value has no better form, or if its display code
-    fails. `expression` is the Python expression for the whole value. The expression is shown if a part of the value is left
-    out.
+    fails. `expression` is the Python expression for the whole value. It is shown if a part of the value is left out.
     """
     shown = attempt_call(_show_value, value, model_text, expression)
     return show_text(model_text, expression) if isinstance(shown, Raised) else shown
@@ -128,7 +126,7 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
 
 
 def as_text(text: str) -> str:
-    """Return a printed or returned text for a terminal. Colour codes are removed. Hidden characters are made visible."""
+    """Return a printed or returned text for a terminal: without colour codes, and with visible names of hidden characters."""
     return visible(remove_ansi(text))
 
 
@@ -157,10 +155,7 @@ def _count(value: _Several) -> str:
 
 
 def _show_several(value: _Several, expression: str) -> Shown | None:
-    """Show a list or dict item by item.
-
-    Return None if it contains no table and no picture, or more than `_MOST_ITEMS` items.
-    """
+    """Show a list or dict item by item; None if it has no table and no picture, or more than `_MOST_ITEMS` items."""
     pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
     if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
@@ -202,10 +197,7 @@ _WANTED = (*_PICTURES, "text/html", "text/markdown", "text/latex", "text/plain")
 
 
 def find_bundle(value: object) -> Mapping[str, object]:
-    """Return the MIME bundle of an object; {} if there is none.
-
-    The object's own display methods and the notebook's registered formatters make the bundle.
-    """
+    """Return the MIME bundle that an object's display methods and the registered formatters make; {} if there is none."""
     figure = find_figure(value)
     value = value if figure is None else figure  # axes are shown as their figure
     if isinstance(value, (bytes, bytearray)):
@@ -244,33 +236,21 @@ class _Formatter(Protocol):
 
 
 def _list_formatters() -> dict[str, _Formatter]:
-    """Return the notebook's formatters, by MIME type.
-
-    Pandas, matplotlib and users register formatters there. Without a notebook, return IPython's default formatters.
-    """
+    """Return the notebook's formatters by MIME type: pandas, matplotlib and users register formatters there."""
+    from IPython.core.formatters import DisplayFormatter
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    display = shell.display_formatter if shell is not None else _make_default_display()
+    display = DisplayFormatter() if shell is None else shell.display_formatter
     known = cast("Mapping[str, _Formatter]", getattr(display, "formatters", {}))
     return {kind: known[kind] for kind in _WANTED[:-1] if kind in known}
-
-
-@functools.cache
-def _make_default_display() -> object:
-    from IPython.core.formatters import DisplayFormatter
-
-    return DisplayFormatter()
 
 
 # --- from a bundle to HTML ---
 
 
 def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
-    """Show the best form of a MIME bundle.
-
-    The bundle comes from a display or from an object. Return an empty Shown if the bundle has no form that can be shown.
-    """
+    """Show the best form of a MIME bundle from a display or an object; an empty Shown if no form can be shown."""
     words = str(bundle.get("text/plain", ""))
     for kind in _PICTURES:
         if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
@@ -285,19 +265,15 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
             return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", prose(text), "", True)
     shown = show_text(words, expression) if words else Shown("", "")
     if isinstance(raw, str) and "<script" in raw:
-        note = "its interactive display is left out here" + (
-            f"; to see it: {expression}" if expression else ""
-        )
+        where = f"; to see it: {expression}" if expression else ""
+        note = f"its interactive display is left out here{where}"
         text = f"{shown.text}\n… {in_a_line(note)}".lstrip("\n")
         return Shown(shown.html + dim(inline(note)), text, shown.size)
     return shown
 
 
 def _picture(kind: str, data: object, words: str) -> Shown | None:
-    """Show a picture as an `<img>` that contains the data.
-
-    Return None if the data is not valid. Inside `<img>`, an SVG cannot run scripts or load anything.
-    """
+    """Show a picture as an `<img>`, inside which an SVG cannot run scripts or load anything; None for invalid data."""
     is_svg = kind == "image/svg+xml"
     data = str(data).encode("utf-8", "replace") if is_svg else data
     if isinstance(data, (bytes, bytearray)):
@@ -337,14 +313,12 @@ def answer_block(text: str, output: object) -> Block:
 
 @dataclass(frozen=True)
 class _Told:
-    """A value in a run's `output`, as HTML and as lines in the style of YAML.
-
-    If the value has fields, `parts` maps the name of each field to the field's value.
-    """
+    """A value in a run's `output`, as HTML and as lines in the style of YAML."""
 
     html: str
     lines: list[str]
     parts: Mapping[str, _Told] = field(default_factory=dict)
+    """The values of its fields by name, if it has fields."""
     is_nested: bool = False
 
     def below(self, name: str) -> list[str]:
@@ -426,10 +400,9 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """Return the block of a picture or a file that is part of the prompt or of the answer.
+    """Return the block of a picture or a file of the prompt (then with its name) or of the answer.
 
-    A picture is drawn from its `data:` URL. A picture of the prompt also has a line with the picture's name. A file, or a
-    picture that cannot be drawn, is shown only as a line with the name.
+    A file, or a picture that cannot be drawn from its `data:` URL, is shown only as a line with its name.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
