@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -64,7 +64,20 @@ class RunState:
         """True if no further row begins."""
         self.is_cut = False
         """True if the rows under way are cancelled, too."""
+        self.asking = 0
+        """The number of rows that wait for a person, or for their turn to ask."""
         self._changed = asyncio.Event()
+
+    @contextlib.contextmanager
+    def count_asking(self) -> Iterator[None]:
+        """Count a row that asks a person. While the row waits, another row may begin."""
+        self.asking += 1
+        self.wake()
+        try:
+            yield
+        finally:
+            self.asking -= 1
+            self.wake()
 
     def end(self, message: str, *, cut: bool = False) -> None:
         """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""

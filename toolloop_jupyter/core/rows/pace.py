@@ -19,6 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 
 from ..events import Gate
 from ..tools import identify
+from .job import RunState
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
@@ -40,11 +41,9 @@ class Pace(Gate):
 
     retries = 2
 
-    def __init__(
-        self, concurrency: int, max_cost: float | None, on_asking: Callable[[], object] = lambda: None
-    ) -> None:
-        """`on_asking` is called when the number of rows that wait for a person changes."""
-        self._concurrency, self._max_cost, self._on_asking = concurrency, max_cost, on_asking
+    def __init__(self, concurrency: int, max_cost: float | None, state: RunState | None = None) -> None:
+        """`state`: it counts the rows that ask a person."""
+        self._concurrency, self._max_cost, self._state = concurrency, max_cost, state or RunState()
         self.limit = float(concurrency)
         """The number of model calls that may be under way at once."""
         self.under_way = 0
@@ -59,8 +58,6 @@ class Pace(Gate):
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._locks: defaultdict[object, asyncio.Lock] = defaultdict(asyncio.Lock)
         """The lock of the person (None), and of each tool's function. Its key stays valid: the run keeps the function alive."""
-        self.asking = 0
-        """The number of rows that wait for a person, or for their turn to ask."""
 
     @property
     def pause(self) -> float:
@@ -144,11 +141,6 @@ class Pace(Gate):
     @asynccontextmanager
     async def ask_person(self) -> AsyncIterator[None]:
         """Wait until this row may ask the person. Other rows then wait until the person has answered."""
-        self.asking += 1
-        try:
-            self._on_asking()
+        with self._state.count_asking():
             async with self._locks[None]:
                 yield
-        finally:
-            self.asking -= 1
-            self._on_asking()

@@ -73,8 +73,8 @@ class RowsOptions:
 class RowTasks:
     """Runs rows on this event loop, each in a task of its own."""
 
-    def __init__(self, config: Config, concurrency: int, pace: Pace, state: RunState) -> None:
-        self._config, self._concurrency, self._pace, self._state = config, concurrency, pace, state
+    def __init__(self, config: Config, concurrency: int, state: RunState) -> None:
+        self._config, self._concurrency, self._state = config, concurrency, state
         self._allowed = Allowed()
         self._streams: dict[asyncio.Task[None], AsyncEventStream] = {}
 
@@ -101,7 +101,9 @@ class RowTasks:
             task = asyncio.ensure_future(run_row(stream, job))
             self._streams[task] = stream
             task.add_done_callback(take_out)
-            while not self._state.is_stopping and self._is_full():
+            while not self._state.is_stopping and (
+                self.running - self._state.asking >= self._concurrency or self._state.asking >= MOST_ASKING
+            ):
                 await self._state.wait_for_change()
         while self._streams and not self._state.is_cut:
             await self._state.wait_for_change()
@@ -109,10 +111,6 @@ class RowTasks:
             for stream in self._streams.values():
                 stream.cancel()
             await asyncio.wait(self._streams, timeout=STOP_WAIT)
-
-    def _is_full(self) -> bool:
-        asking = self._pace.asking
-        return self.running - asking >= self._concurrency or asking >= MOST_ASKING
 
 
 @dataclass
@@ -176,7 +174,7 @@ class RowsRun:
         self._options, self._state, self._tally = options, RunState(), Tally()
         self._table = Table(rows, () if config.output is None else list_fields(config.output.kind))
         filled = RowPrompt(prompt, self._table, options.variables, config.host.name_code)
-        self._pace = Pace(options.concurrency, options.max_cost, self._state.wake)
+        self._pace = Pace(options.concurrency, options.max_cost, self._state)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
         asked = dataclasses.replace(config.options, completion_kwargs=unstreamed)
         self._config = dataclasses.replace(config, options=asked, gate=self._pace)
@@ -186,7 +184,7 @@ class RowsRun:
         AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # checks its arguments
         self._runner: RowTasks | Workers
         if options.executor is None:
-            self._runner = RowTasks(self._config, options.concurrency, self._pace, self._state)
+            self._runner = RowTasks(self._config, options.concurrency, self._state)
         else:
             from .workers import Workers  # imported late, since only executors need multiprocessing
 

@@ -54,8 +54,8 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
     "result": ToolResult,
     "retry": Retry,
 }
-"""Name of an event in a line -> the event's class. Events of other classes are not stored. A decision about a tool call is
-stored with the result of the tool call.
+"""Name of an event in a line -> the event's class. Events of other classes are not stored. A decision about a call is stored with
+the call's result.
 """
 _LIVE = frozenset({"value", "traceback", "pictures"})
 """Fields of a tool's result that are not stored: the returned object, and fields that are only shown to people."""
@@ -82,7 +82,7 @@ class _RunLine(_RowLine):
 
 
 def encode_row(row: Row) -> JsonObject:
-    """Return a row as JSON data. The row's `input` and all Python objects (for example, values that tools returned) are left out."""
+    """Return a row as JSON data, without its `input` and without Python objects such as values that tools returned."""
     result = row.result
     made: JsonObject = {
         "row": row.number,
@@ -104,42 +104,32 @@ def encode_row(row: Row) -> JsonObject:
         "note": result.error,
         "attempts": result.output_attempts,
         "session": result.session_id,
-        "events": [told for event in _join_pieces(result.events) if (told := _encode_event(event))],
+        "events": list(_encode_events(result.events)),
     }
 
 
-def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
-    """Join neighbouring pieces of text, or of reasoning, into one event. Otherwise, an API key that is split between two pieces
-    would not be hidden.
+def _encode_events(events: Iterable[Event]) -> Iterator[JsonObject]:
+    """Yield the data of each event that is stored. Neighbouring pieces of text, or of reasoning, are joined: otherwise, an API key
+    that is split between two pieces would not be hidden.
     """
+    names = {kind: name for name, kind in _EVENTS.items()}
     for kind, group in itertools.groupby(events, type):
         if kind is Text or kind is Reasoning:
-            text = "".join(event.delta for event in group if isinstance(event, (Text, Reasoning)))
-            yield Text(text) if kind is Text else Reasoning(text)
-        else:
-            yield from group
-
-
-def _encode_event(event: Event) -> JsonObject | None:
-    for name, kind in _EVENTS.items():
-        if isinstance(event, kind):
-            fields = {
-                field.name: getattr(event, field.name)
-                for field in dataclasses.fields(kind)
-                if field.name not in _LIVE and getattr(event, field.name) != field.default
-            }
+            delta = "".join(event.delta for event in group if isinstance(event, (Text, Reasoning)))
+            yield {"event": names[kind], "delta": delta}
+        for event in group if kind in names else ():
+            stored = [field for field in dataclasses.fields(event) if field.name not in _LIVE]
+            given = {field.name: getattr(event, field.name) for field in stored}
+            fields = {field.name: given[field.name] for field in stored if given[field.name] != field.default}
             if isinstance(event, ToolResult) and event.decision is not None:
                 fields["decision"] = vars(event.decision)
-            return {"event": name, **fields}
-    return None
+            yield {"event": names[kind], **fields}
 
 
 def decode_row(
     line: Mapping[str, Any], number: int, row: Mapping[str, Any], output: Output | None, presenter: Presenter
 ) -> Row:
-    """Make a Row from `line`, a line of the store.
-
-    `number` is the row's number in this run. `row` is the row of the table; it becomes `Row.input`, which is not in the store.
+    """Make a Row from a line of the store. `number` and `row` are the row's number and cells in this run.
 
     Raises ValueError, KeyError or TypeError if the line is not a row, or if the row's answer does not fit `output`.
     """
@@ -151,7 +141,12 @@ def decode_row(
             text=line["text"],
             output=output.read(line["text"]) if done and output is not None else None,
             files=[],
-            events=[_decode_event(event) for event in line["events"]],
+            events=[
+                _read_as(_EVENTS[fields["event"]]).validate_python(  # type: ignore[arg-type]
+                    {name: value for name, value in fields.items() if name != "event"}
+                )
+                for fields in line["events"]
+            ],
             usage=Usage(*line["usage"]),
             cost=line["cost"],
             stop_reason=line["stop_reason"],
@@ -163,13 +158,6 @@ def decode_row(
             presenter=presenter,
         )
     return Row(number, line["key"], row, result, line["error"], line["seconds"])
-
-
-def _decode_event(fields: Mapping[str, Any]) -> Event:
-    given = {name: value for name, value in fields.items() if name != "event"}
-    kind: Any = _EVENTS[fields["event"]]
-    event: Event = _read_as(kind).validate_python(given)
-    return event
 
 
 @functools.cache
@@ -201,9 +189,7 @@ class Store:
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
-        """Lock the file, read it, and prepare it for new lines. If one of these steps fails, raise ArgumentInvalid with the name of
-        the file.
-        """
+        """Lock the file, read it, and prepare it for new lines. Raises ArgumentInvalid, with the name of the file."""
         from filelock import Timeout
 
         try:
@@ -231,9 +217,7 @@ class Store:
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Read all lines, and return the position where the last whole line ends. Raises ArgumentInvalid if the file is not a
-        store of rows.
-        """
+        """Read all lines, and return where the last whole line ends. Raises ArgumentInvalid if the file is not a store of rows."""
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")
@@ -263,9 +247,7 @@ class Store:
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Return True if a row with this key failed in an earlier run. Each failed row in the store is counted once: if two failed
-        rows have this key, the first two calls return True, and later calls return False. Call this once for each row.
-        """
+        """Return True if a row with this key failed in an earlier run. If two failed, only two calls return True."""
         self._failed[key] -= 1
         return self._failed[key] >= 0
 

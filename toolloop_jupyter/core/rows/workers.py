@@ -62,8 +62,7 @@ class Workers:
     ) -> None:
         """Pickle everything that the workers need.
 
-        Raises ArgumentTypeInvalid if `executor` is not an executor, ArgumentInvalid if the workers cannot run these rows. The
-        message gives the reason.
+        Raises ArgumentTypeInvalid if `executor` is not an executor, and ArgumentInvalid if the workers cannot run these rows.
         """
         if not isinstance(executor, Executor):
             hint = "; write client.get_executor()" if hasattr(executor, "get_executor") else ""
@@ -94,8 +93,6 @@ class Workers:
         self._futures: set[Future[list[str]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeping: set[asyncio.Future[None]] = set()
-        self._over = asyncio.Event()
-        """Set if no further chunk may be sent."""
         self._alone = asyncio.Lock()
         """Locked during the last try of a row. The row may kill its worker, so only one row at a time is in its last try."""
 
@@ -104,9 +101,8 @@ class Workers:
             **{f"the tool {tool.name!r}": tool.function for tool in config.tools},
             "output": None if config.output is None else config.output.kind,
             **{name: getattr(config, name) for name in _KEYWORDS},
-            "options": dataclasses.replace(
-                config.options, fallback=()
-            ),  # the routes of the fallbacks are sent below, with their keys
+            # The routes of the fallbacks are sent with the model, with their keys.
+            "options": dataclasses.replace(config.options, fallback=()),
             "model": [(route, find_responder(route.model)) for route in (config.route, *config.fallbacks)],
         }
         for name, part in parts.items():
@@ -123,11 +119,7 @@ class Workers:
         return len(self._jobs)
 
     async def run(self, jobs: AsyncIterator[Job], keep: KeepLine) -> None:
-        """Run the rows of `jobs`. If the run stops, rows that no worker has begun are not run.
-
-        `keep` is called with the data and the job of each finished row. If an error shows that the workers cannot run the rows,
-        the run ends.
-        """
+        """Run the rows of `jobs`. If the run stops, rows that no worker has begun are not run."""
         state, work = self._state, asyncio.ensure_future(self._run(jobs, keep))
         work.add_done_callback(lambda _: state.wake())
         while not work.done() and not state.is_cut:
@@ -184,7 +176,7 @@ class Workers:
         In the last try, each row is sent alone. `lost`: how many workers have died with these rows so far.
         """
         jobs = [job for job in chunk if job.number in self._jobs]
-        if not jobs or self._over.is_set():
+        if not jobs or self._state.is_stopping:
             return
         async with self._alone if lost + 1 == MOST_LOST else nullcontext():
             executor = self._executor
@@ -194,8 +186,8 @@ class Workers:
         if outcome.error is None:
             for line in outcome.value:
                 take(line)
-        elif self._over.is_set():
-            return
+        elif self._state.is_stopping:  # the chunk was taken back
+            return  # type: ignore[unreachable]  # the state has changed during `_submit`
         elif not _is_lost(outcome.error):
             why = f"the workers cannot run the rows: {describe_error(outcome.error, 500)}"
             self._state.end(hide(why), cut=True)
@@ -224,10 +216,8 @@ class Workers:
 
     def _take_back(self) -> None:
         """Cancel the chunks that no worker has begun. The other chunks run to their end."""
-        if not self._over.is_set():
-            self._over.set()
-            for future in list(self._futures):
-                future.cancel()
+        for future in list(self._futures):
+            future.cancel()
 
     def _renew(self, broken: Executor) -> None:
         """Replace a broken pool with a new pool of the same kind. Dask's executor stays, since its cluster has other workers."""
