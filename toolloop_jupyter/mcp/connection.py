@@ -1,7 +1,4 @@
-"""Connect to an MCP server. The server's tools become tools of the notebook.
-
-The tools are pinned: a call is refused if the server has changed the tool since it was listed.
-"""
+"""Connect to an MCP server. Its tools become tools of the notebook. A call is refused if the server has changed the tool since."""
 
 from __future__ import annotations
 
@@ -229,7 +226,7 @@ class Connection(ToolSource):
 
 
 def _read_names(given: Iterable[str]) -> frozenset[str]:
-    """Return the names as a set. If `given` is a text and not a list, the text is one name."""
+    """Return the names as a set. A text is one name."""
     return frozenset([given] if isinstance(given, str) else given)
 
 
@@ -247,10 +244,9 @@ class _ToolList:
         self._news = object()
 
     async def read(self, client: Any) -> list[Any]:
-        """Read the tools of all pages of the server's list: at most MOST_TOOLS tools and _MOST_PAGES pages.
+        """Read the tools of all pages of the list: at most MOST_TOOLS tools and _MOST_PAGES pages. Of each name, the first counts.
 
-        If several tools have the same name, only the first of these tools is used. If the list may have changed during the
-        reading, the next call reads the list again.
+        If the list may have changed during the reading, the next call reads it again.
         """
         news, cursor = self._news, None
         found: dict[str, Any] = {}
@@ -296,7 +292,7 @@ class _ToolList:
 class _Life:
     """Opens the link of a connection, opens a new link if the server has ended, and sends calls over the link.
 
-    A _Life has no reference to its Connection, so that Python can free a Connection that nobody uses.
+    It has no reference to its Connection, so that Python can free a Connection that nobody uses.
     """
 
     def __init__(self, target: Target, handshake: float) -> None:
@@ -327,7 +323,7 @@ class _Life:
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
     def ping(self) -> str:
-        """Ask the server for the first page of its tools. Return "" if the server answers. If not, return the problem as text."""
+        """Ask the server for the first page of its tools. Return the problem if it does not answer; else ""."""
         link = self._link
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
@@ -346,10 +342,7 @@ class _Life:
     # --- a call of a run ---
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
-        """Call a tool. If the last link has ended, open a new link first. Raises ServerError.
-
-        If the caller is cancelled, the server gets the protocol's cancel message.
-        """
+        """Call a tool. Raises ServerError. If the caller is cancelled, the server gets the protocol's cancel message."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
             link = await in_thread(self._open_again)
@@ -383,10 +376,7 @@ class _Life:
         return work
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
-        """Return the value of the server's answer. Raises ServerError if there is no value.
-
-        If the server is gone, the message contains the last lines of its stderr.
-        """
+        """Return the value of the server's answer. Raises ServerError, with the last lines of stderr if the server is gone."""
         error = outcome.error
         if error is None:
             return outcome.value

@@ -52,11 +52,10 @@ def read_target(
     cwd: str | None,
     names: Mapping[str, object],
 ) -> Target:
-    """Return the target for `given`, the first argument of `connect()`. The values of `env` and `headers` are names of variables.
+    """Return the target for `given`, the first argument of `connect()`. The values of `env` and `headers` are names of variables:
+    of the environment, or of `names`, the variables of the caller.
 
-    Each variable is looked up in the environment, and then in `names`, which contains the variables of the caller.
-
-    Raises Mistake if an argument is wrong. The message explains what to write, and contains no value of a variable.
+    Raises Mistake if an argument is wrong. The message contains no value of a variable.
     """
     if isinstance(given, str) and given.strip() == GATEWAY:
         _refuse_beside(headers=headers, env=env, cwd=cwd)

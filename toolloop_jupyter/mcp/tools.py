@@ -142,12 +142,10 @@ def shorten_description(text: str | None) -> str:
 
 
 def read_result(tool: ServerTool, result: Any) -> object:
-    """Return the value of a call's result.
+    """Return the value of a call's result: its structured content; without it a text, the bytes of a picture, or a list of both.
 
-    If the result has structured content, the value is this content. If there are pictures, too, the value is a list of the
-    content and the pictures. Without structured content, the value is a text, the bytes of a picture, or a list of both.
-
-    Raises ServerError if the result is an error, or if the result does not fit the tool's output schema.
+    If there are structured content and pictures, the value is a list of them. Raises ServerError if the result is an error, or
+    does not fit the tool's output schema.
     """
     parts = [part for part in map(_read_part, result.content or ()) if part is not None]
     if result.is_error:
@@ -187,10 +185,7 @@ def _read_part(part: Any) -> str | bytes | None:
 def make_settings(
     policy: object, own_name: str, *, timeout: float | None, max_result: int | None
 ) -> ToolSettings:
-    """Return the settings of one tool. If `policy` is None, the mode is "ask".
-
-    If `policy` is a mapping or a callable, it uses the server's names of tools.
-    """
+    """Return the settings of one tool. By default, the mode is "ask". `policy` has the server's names of tools."""
     if isinstance(policy, Mapping):
         mode: object = policy.get(own_name, policy.get("*", "ask"))
     elif policy is None or isinstance(policy, str):

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 from ..conversation import NameCode, Named, tell_text
 from ..events import ArgumentInvalid, ArgumentTypeInvalid, Row
@@ -57,7 +58,7 @@ class Table:
             self.total = len(given)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows. A generator can be read only once. Raises ArgumentTypeInvalid for a row that is neither a dict nor a text."""
+        """Yield the rows. Raises ArgumentTypeInvalid for a row that is neither a dict nor a text."""
         if self._kind == "pandas":
             for cells in self._rows.itertuples(index=False, name=None):
                 yield dict(zip(self.columns or (), cells, strict=True))
@@ -121,8 +122,7 @@ def list_fields(kind: object) -> tuple[str, ...]:
         return tuple(kind.model_fields)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
-    is_typed_dict = isinstance(kind, type) and issubclass(kind, dict) and hasattr(kind, "__total__")
-    return tuple(kind.__annotations__) if is_typed_dict else ()
+    return tuple(kind.__annotations__) if is_typeddict(kind) else ()
 
 
 def _make_plain(value: Any) -> object:
@@ -153,12 +153,11 @@ class RowPrompt:
         neither, for a name that two columns have, for a variable that cannot be written as text, and for a prompt that names
         no column, since the prompt would be the same for all rows.
         """
-        self.text, self._name_code = text, name_code
+        self._text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in IN_BRACES.finditer(text)}
         """Text in double braces -> the names (of columns or variables) that this text may mean."""
-        self._texts = {
-            name: self._tell(name, value) for name, value in variables.items() if self._names(name)
-        }
+        named = {*itertools.chain(*self._named.values())}
+        self._texts = {name: self._tell(name, value) for name, value in variables.items() if name in named}
         self.first: dict[str, Any] | None = None
         """The first row; None if there are no rows."""
         for number, row in enumerate(table.read_ahead()):
@@ -166,20 +165,15 @@ class RowPrompt:
             if missing := self._find_missing(row):
                 where = "" if number == 0 else f" in row {number}"
                 raise ArgumentInvalid(f"{_explain(missing, row, variables)}{where}")
-            if doubled := [
-                name for name in row if (table.columns or ()).count(name) > 1 and self._names(name)
-            ]:
+            if doubled := [name for name in row if (table.columns or ()).count(name) > 1 and name in named]:
                 raise ArgumentInvalid(
                     f"{{{{{doubled[0]}}}}} is the name of more than one column: rename them"
                 )
-            if number == 0 and not any(self._names(name) for name in row):
+            if number == 0 and named.isdisjoint(row):
                 columns = list_some([f"{{{{{name}}}}}" for name in row], 8)
                 raise ArgumentInvalid(
                     f"the prompt names no column, so it would be the same for all rows: write {columns}"
                 )
-
-    def _names(self, name: str) -> bool:
-        return any(name in names for names in self._named.values())
 
     def _find_missing(self, row: Mapping[str, Any]) -> str:
         """Find the first name that is neither a column of the row nor a variable; "" if there is none."""
@@ -204,17 +198,15 @@ class RowPrompt:
                     return self._texts[name]
             return match[0]
 
-        return IN_BRACES.sub(find_text, self.text)
+        return IN_BRACES.sub(find_text, self._text)
 
     def _tell(self, name: str, value: object) -> str:
         return tell_text(Named(name, value), self._name_code)
 
 
 def _read_names(typed: str) -> tuple[str, ...]:
-    """Return the names that a text in double braces may mean.
-
-    The names are: the text itself; the text without the blanks around it; the text without these blanks in NFKC form. Python, too,
-    changes the names of variables to NFKC form.
+    """Return the names that a text in double braces may mean: itself, without blanks around it, and that in NFKC form, which
+    Python uses for the names of variables.
     """
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)

@@ -7,6 +7,7 @@ second. So the notebook gets at most ten messages per second, even if a thousand
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 import time
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two drawings of the progress."""
 FIRST_LINE = 10.0
-"""`LinesNowAndThen` prints its first line after this many seconds.
-
-Each further wait is twice as long as the wait before it.
-"""
+"""`LinesNowAndThen` prints its first line after this many seconds. Each further wait is twice as long."""
 LONGEST_WAIT = 300.0
 """`LinesNowAndThen` waits at most this many seconds between two lines."""
 
@@ -63,13 +61,13 @@ class RowsPageOptions:
 
 
 class RowsPage(Observer):
-    """Shows one rows run in one cell. Approval cards for the tool calls appear in the same cell.
+    """Shows one rows run in one cell, with the approval cards of its tool calls.
 
     As an observer of the rows, the page says when they wait for LiteLLM's import.
     """
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
-        """`cell` is the cell that shows the rows. `head` is the line above the rows."""
+        """`head` is the line above the rows."""
         column = OutputColumn(cell, owns=True)
         self._head, self._options = [head, *options.notes], options
         self._block, self._card = column.output(), column.output()
@@ -83,10 +81,7 @@ class RowsPage(Observer):
         return isinstance(self._screen, BlockInCell)  # the other screens do not say it
 
     async def follow(self, run: RowsRun) -> None:
-        """Run the rows to the end and show them.
-
-        An interrupt of the kernel ends the run, like a click on Stop. The rows that have ended by then are shown.
-        """
+        """Run the rows to the end and show them. An interrupt of the kernel ends the run, like a click on Stop."""
 
         def stop() -> None:
             self._state = "stopping"
@@ -95,22 +90,17 @@ class RowsPage(Observer):
         self._find_progress = lambda: run.progress
         self._screen.begin(stop)
         ticker = asyncio.ensure_future(self._tick())
-        has_record = False
+        record = None  # after an error, which the cell shows
         try:
-            await run.collect()
-            has_record = True
-        except asyncio.CancelledError:  # an interrupt: the last line says that the run was stopped
-            run.cancel()
-            has_record = True
+            with contextlib.suppress(asyncio.CancelledError):  # the last line says that the run was stopped
+                await run.collect()
+            head, *notes = self._head
+            end = draw_finished_rows(run.rows, self._options.name)
+            record = together([without_style(head), *notes, end, *self._options.finish()])
         finally:
             ticker.cancel()
             self._screen.end()
-            self._block.draw(self._draw_end(run) if has_record else None)  # None: the cell shows the error
-
-    def _draw_end(self, run: RowsRun) -> Block:
-        head, *notes = self._head
-        record = draw_finished_rows(run.rows, self._options.name)
-        return together([without_style(head), *notes, record, *self._options.finish()])
+            self._block.draw(record)
 
     async def _tick(self) -> None:
         await asyncio.sleep(0)  # the run begins first: it may have something to say to a terminal
@@ -121,10 +111,7 @@ class RowsPage(Observer):
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
-        """Ask a person to approve a tool call of a row.
-
-        The card is removed after the decision. The row's Result has the decision.
-        """
+        """Ask a person to approve a tool call of a row. Afterwards, the card is removed: the row's Result has the decision."""
         row, options = name_row(number, total), self._options
 
         async def show_card(asked: Approval) -> None:
@@ -152,9 +139,8 @@ CHARACTERS_OF_A_TOKEN = 4
 
 
 def tell_size_of_rows(request: Request, total: int | None) -> str:
-    """Return a sentence with the number of rows and an estimate of the tokens in their first requests.
-
-    `request` is the first request of the first row. The estimate for all rows is made from this request.
+    """Return a sentence with the number of rows, and an estimate of the tokens in their first requests: all are as long as
+    `request`, that of the first row.
     """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
@@ -239,11 +225,7 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Prints the progress in lines.
-
-    The time between two lines grows during the run. This class is used if an output of the cell cannot be replaced, or if a
-    program such as nbconvert executes the notebook.
-    """
+    """Prints the progress in lines, ever more rarely: for cells whose output cannot be replaced, and for nbconvert."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
