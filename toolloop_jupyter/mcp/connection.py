@@ -21,17 +21,16 @@ from ..core.text import hide, list_some, make_wire_name, plain
 from ..core.tools import ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link, ServerLog
 from .questions import Asker, Askers
-from .schema import UnusableSchema, check_schema
+from .schema import UnusableSchema
 from .target import Target, read_roots, read_target
 from .tools import (
     ServerError,
     ServerTool,
-    describe_claims,
+    ToolChoice,
     describe_listed,
     make_attribute,
-    make_settings,
+    make_server_tool,
     read_result,
-    shorten_description,
 )
 
 MOST_TOOLS = 1_000
@@ -57,19 +56,12 @@ class Connection(ToolSource):
     def __init__(
         self,
         target: Target,
+        choice: ToolChoice,
         *,
-        permissions: object,
-        include: Iterable[str] | None,
-        exclude: Iterable[str],
         name: str | None,
-        timeout: float | None,
-        max_result: int | None,
         handshake: float,
     ) -> None:
-        self._policy = permissions
-        self._include = None if include is None else _read_names(include)
-        self._exclude = _read_names(exclude)
-        self._name, self._limits = name, (timeout, max_result)
+        self._choice, self._name = choice, name
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
         self._finalizer.atexit = False  # when the kernel ends, `close_all` closes the link and waits
@@ -172,19 +164,17 @@ class Connection(ToolSource):
 
         If a tool has not changed since the last list, the old ServerTool is used again. So approvals of this object stay valid.
         """
-        names = {str(one.name) for one in listed}
-        named = self._policy.keys() - {"*"} if isinstance(self._policy, Mapping) else frozenset()
-        if missing := sorted({*map(str, (self._include or frozenset()) | self._exclude | named)} - names):
-            raise Mistake(f"this server has no tool {missing[0]!r}; it has: {list_some(sorted(names), 8)}")
+        wanted = self._choice.select([one.name for one in listed])
         before = {tool.own_name: tool for tool in self._tools.values()}
         reserved = {*dir(type(self)), "notices"}
         made: dict[str, ServerTool] = {}
         left_out: list[str] = []
         for one in listed:
-            if one.name in self._exclude or (self._include is not None and one.name not in self._include):
+            if one.name not in wanted:
                 continue
             try:
-                tool = self._make_tool(one)
+                qualifier = self._name or self._life.short_name
+                tool = make_server_tool(one, self._choice, self._life, self.title, qualifier)
             except UnusableSchema as error:
                 left_out.append(f"{plain(one.name)[:80]!r} is left out: {error}")
                 continue
@@ -200,29 +190,6 @@ class Connection(ToolSource):
                 f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; "
                 "select fewer tools with include=[…]"
             )
-
-    def _make_tool(self, one: Any) -> ServerTool:
-        """Make a ServerTool of a tool in the server's list. Raises UnusableSchema."""
-        check_schema(one.input_schema)
-        if one.output_schema is not None and len(json.dumps(one.output_schema)) > 1_000_000:
-            raise UnusableSchema("its output schema is too large")
-        name = plain(one.name).strip()[:200]
-        if not name:
-            raise UnusableSchema("it has no name")
-        timeout, max_result = self._limits
-        return ServerTool(
-            caller=self._life,
-            own_name=one.name,
-            name=name,
-            description=shorten_description(one.description),
-            schema=one.input_schema,
-            output_schema=one.output_schema,
-            claims=describe_claims(one.annotations),
-            server=f"the MCP server {self.title}",
-            qualifier=self._name or self._life.short_name,
-            settings=make_settings(self._policy, one.name, timeout=timeout, max_result=max_result),
-            listed=describe_listed(one),
-        )
 
 
 def _read_names(given: Iterable[str]) -> frozenset[str]:
@@ -491,16 +458,10 @@ def connect(
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
     target = dataclasses.replace(target, roots=read_roots(roots))
     line, cell = _close_earlier(frame, target.title)
-    made = Connection(
-        target,
-        permissions=permissions,
-        include=include,
-        exclude=exclude,
-        name=None if name is None else make_wire_name(name),
-        timeout=timeout,
-        max_result=max_result,
-        handshake=handshake,
-    )
+    chosen = None if include is None else _read_names(include)
+    choice = ToolChoice(permissions, chosen, _read_names(exclude), timeout, max_result)
+    prefix = None if name is None else make_wire_name(name)
+    made = Connection(target, choice, name=prefix, handshake=handshake)
     if cell:
         _of_cells[made] = line, cell
     for notice in made.notices:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import inspect
 import json
 import keyword
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..core.events import Mistake
 from ..core.execution import Raised, attempt_call
-from ..core.text import make_wire_name, plain, shorten
+from ..core.text import list_some, make_wire_name, plain, shorten
 from ..core.tools import DescribedTool, JsonSchema, Tool, ToolContext, ToolSettings
-from .schema import SchemaArguments, find_problem, make_offered
+from .schema import SchemaArguments, UnusableSchema, check_schema, find_problem, make_offered
 
 LONGEST_DESCRIPTION = 10_000
 """How many characters of a tool's description are used at most."""
@@ -106,6 +108,77 @@ class ServerTool(DescribedTool):
         return self if (self.listed, self.server) == (other.listed, other.server) else other
 
 
+@dataclass(frozen=True)
+class ToolChoice:
+    """Which tools of a server are used, and how. All names are the server's."""
+
+    permissions: object
+    """The mode, mapping or callable of `connect(permissions=…)`. None: a person is asked about each call."""
+    include: frozenset[str] | None
+    exclude: frozenset[str]
+    timeout: float | None
+    max_result: int | None
+
+    def select(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of the server's names that are used. Raises Mistake for a name that the server does not have."""
+        included = frozenset(names) if self.include is None else self.include
+        named = self.permissions.keys() - {"*"} if isinstance(self.permissions, Mapping) else frozenset()
+        if missing := sorted({*map(str, included | self.exclude | named)} - {*names}):
+            raise Mistake(f"this server has no tool {missing[0]!r}; it has: {list_some(sorted(names), 8)}")
+        return included - self.exclude
+
+    def make_settings(self, own_name: str) -> ToolSettings:
+        """Return the settings of one tool."""
+        mode: Any = self.permissions or "ask"
+        if isinstance(mode, Mapping):
+            mode = mode.get(own_name, mode.get("*", "ask"))
+        elif callable(mode):
+            mode = functools.partial(_call_policy, mode, own_name)
+        return ToolSettings(permissions=mode, timeout=self.timeout, max_result=self.max_result)
+
+
+def _call_policy(policy: Any, own_name: str, call: Any) -> Any:
+    """Call `policy`, and give it the tool's name on the server. In the run, the tool may have another name."""
+    return policy(dataclasses.replace(call, name=own_name))
+
+
+def make_server_tool(one: Any, choice: ToolChoice, caller: Caller, title: str, qualifier: str) -> ServerTool:
+    """Make a ServerTool of a tool in the server's list. Raises UnusableSchema."""
+    check_schema(one.input_schema)
+    if one.output_schema is not None and len(json.dumps(one.output_schema)) > 1_000_000:
+        raise UnusableSchema("its output schema is too large")
+    name = plain(one.name).strip()[:200]
+    if not name:
+        raise UnusableSchema("it has no name")
+    return ServerTool(
+        caller=caller,
+        own_name=one.name,
+        name=name,
+        description=shorten(inspect.cleandoc(plain(one.description or "")), LONGEST_DESCRIPTION),
+        schema=one.input_schema,
+        output_schema=one.output_schema,
+        claims=_describe_claims(one.annotations),
+        server=f"the MCP server {title}",
+        qualifier=qualifier,
+        settings=choice.make_settings(one.name),
+        listed=describe_listed(one),
+    )
+
+
+def describe_listed(one: Any) -> str:
+    """Return a tool of the server's list as JSON text. The texts of two lists are compared to find changes."""
+    return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
+
+
+def _describe_claims(annotations: object) -> str:
+    """Return a sentence with the server's claims about a tool. The claims are the hints in `annotations`."""
+    values = ((getattr(annotations, hint, None), words) for hint, words in _HINTS.items())
+    said = [yes if value else no for value, (yes, no) in values if value is not None and (value or no)]
+    if not said:
+        return "The server says nothing about the tool's effects."
+    return f"The server says about the tool, and nobody has checked: {', '.join(said)}."
+
+
 def make_attribute(name: str, taken: Collection[str]) -> str:
     """Return the name of the attribute for the tool `name`: `name` itself if Python allows it and it is not in `taken`.
 
@@ -117,25 +190,6 @@ def make_attribute(name: str, taken: Collection[str]) -> str:
     while made in taken or keyword.iskeyword(made):
         made += "_"
     return made
-
-
-def describe_listed(one: Any) -> str:
-    """Return a tool of the server's list as JSON text. The texts of two lists are compared to find changes."""
-    return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
-
-
-def describe_claims(annotations: object) -> str:
-    """Return a sentence with the server's claims about a tool. The claims are the hints in `annotations`."""
-    values = ((getattr(annotations, hint, None), words) for hint, words in _HINTS.items())
-    said = [yes if value else no for value, (yes, no) in values if value is not None and (value or no)]
-    if not said:
-        return "The server says nothing about the tool's effects."
-    return f"The server says about the tool, and nobody has checked: {', '.join(said)}."
-
-
-def shorten_description(text: str | None) -> str:
-    """Return a tool's description as plain text with at most LONGEST_DESCRIPTION characters."""
-    return shorten(inspect.cleandoc(plain(text or "")), LONGEST_DESCRIPTION)
 
 
 # --- results ----------------------------------------------------------------------------------------------------
@@ -180,27 +234,3 @@ def _read_part(part: Any) -> str | bytes | None:
     if kind == "resource_link":
         return f"[{plain(str(part.name))}: {plain(str(part.uri))}]"
     return f"[{plain(str(kind))}, left out]"
-
-
-def make_settings(
-    policy: object, own_name: str, *, timeout: float | None, max_result: int | None
-) -> ToolSettings:
-    """Return the settings of one tool. By default, the mode is "ask". `policy` has the server's names of tools."""
-    if isinstance(policy, Mapping):
-        mode: object = policy.get(own_name, policy.get("*", "ask"))
-    elif policy is None or isinstance(policy, str):
-        mode = policy or "ask"
-    else:
-        mode = _OwnName(policy, own_name)
-    return ToolSettings(permissions=mode, timeout=timeout, max_result=max_result)
-
-
-@dataclass(frozen=True)
-class _OwnName:
-    """Calls `policy`, and gives it the tool's name on the server. In the run, the tool may have another name."""
-
-    policy: Any
-    name: str
-
-    def __call__(self, call: Any) -> bool | str | Awaitable[object]:
-        return self.policy(dataclasses.replace(call, name=self.name))  # type: ignore[no-any-return]
