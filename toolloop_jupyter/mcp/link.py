@@ -148,9 +148,9 @@ class Link:
     # --- from any thread ---
 
     def open(self) -> Client:
-        """Start the thread, and wait until the handshake is done. Return the client.
+        """Start the thread, wait until the handshake is done, and return the client.
 
-        If the handshake fails, end the server's process and raise ConnectionFailed. Raises Mistake if there is no package `mcp`.
+        Raises ConnectionFailed if the handshake fails, and Mistake if there is no package `mcp`.
         """
         try:  # the import is slow, so it comes before the server's time for the handshake begins
             from mcp import Client  # noqa: F401
@@ -180,10 +180,7 @@ class Link:
         return self._client
 
     def close(self, *, wait: bool = True) -> None:
-        """Close the server's input. If the server's processes do not end then, kill them.
-
-        May be called from any thread, and more than once.
-        """
+        """Close the server's input, and kill processes that do not end then. May be called from any thread, more than once."""
         self.ended = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is already closed
@@ -192,9 +189,9 @@ class Link:
             self._thread.join(CLOSING)
 
     async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
-        """Run `work(client)` on the link's thread, and return the outcome. A cancel of the caller also cancels the work.
+        """Run `work(client)` on the link's thread. A cancel of the caller also cancels the work.
 
-        If the link has ended, the work does not run, and the error of the outcome is ConnectionFailed.
+        If the link has ended, the work does not run, and the outcome's error is ConnectionFailed.
         """
         return await asyncio.wrap_future(self._begin(work))
 

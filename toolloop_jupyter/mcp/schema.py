@@ -150,10 +150,7 @@ def make_offered(schema: JsonSchema) -> JsonSchema:
 
 
 def _adapt_part(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
-    """Remove invisible characters from the words in `node`, and write the new names of arguments into its `$ref`.
-
-    So the model reads only text that a person can see.
-    """
+    """Make the words in `node` plain, so that a person can see all that the model reads. Write new names into its `$ref`."""
     for keyword in ("title", "description"):
         if isinstance(node.get(keyword), str):
             node[keyword] = plain(node[keyword])
@@ -191,10 +188,9 @@ def _find_draft(schema: JsonSchema) -> type[Validator]:
 
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
-    """Return a validator class for `draft`. The validator counts the keywords that it checks.
+    """Return a validator class for `draft` that counts the keywords that it checks.
 
-    `names_by_pattern` means that the schema has patterns for property names. Then the keywords that try such patterns are not
-    checked.
+    `names_by_pattern`: the schema has patterns for property names. Keywords that try such patterns are not checked.
     """
     own: dict[str, _Check] = {**draft.VALIDATORS, **_OWN_CHECKS}
     if names_by_pattern:

@@ -23,15 +23,11 @@ class Row:
     number: int
     """The row's position in the table, counted from 0."""
     key: str
-    """A hash of everything that decides the answer, such as the model and the row's prompt. A later run finds the row in the
-    store by this key.
-    """
+    """A hash of everything that decides the answer, such as the model and the prompt. The store finds the row by this key."""
     input: Mapping[str, Any] = field(repr=False)
     """The given row: column -> cell."""
     result: Result | None = field(repr=False)
-    """The Result of the row's run, even if the run failed. None if there was no run: for example, a cell of the row could not be
-    written as text.
-    """
+    """The Result of the row's run, even if it failed. None without a run: for example, a cell could not be written as text."""
     error: str | None = None
     """Why there is no answer, in one line; None for a row with an answer."""
     seconds: float = 0.0
@@ -69,9 +65,7 @@ class RowsSpeed:
     rate: float = 0.0
     """The number of rows that end per second, measured over the newest rows. Rows from the store do not count."""
     pause: float = 0.0
-    """Seconds until the present pause ends; 0.0 if there is no pause. A pause begins if the provider refuses a model call because
-    the calls come too fast.
-    """
+    """Seconds until the pause ends that began when the provider refused a call as too fast; 0.0 if there is no pause."""
     concurrency: int = 0
     """The most model calls that may run at the same time."""
 
@@ -118,8 +112,7 @@ class RowsProgress:
 class Rows(Sequence[Row]):
     """The rows that have ended, in the order of the table.
 
-    `rows[17]` is the row with the number 17. It raises IndexError if that row has not ended. Iterating gives the rows that have
-    ended.
+    `rows[17]` is the row with the number 17; it raises IndexError if that row has not ended.
     """
 
     ended: Mapping[int, Row] = field(default_factory=dict, repr=False)
@@ -127,9 +120,7 @@ class Rows(Sequence[Row]):
     progress: RowsProgress = RowsProgress()
     """The progress of the run at the moment when this object was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that were running when the run was stopped, in the order of the table. `ended` does not contain these rows, but
-    `cost` includes their cost.
-    """
+    """Rows that were running when the run was stopped, in the order of the table. They are not in `ended`, but in `cost`."""
     message: str = ""
     """Why the run ended early, in one line; "" if the run did not end early."""
     make_frame: Callable[[Sequence[Row]], Any] = field(default=list, repr=False, compare=False)

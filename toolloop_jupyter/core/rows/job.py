@@ -49,9 +49,7 @@ _NOT_OF_THE_ANSWER = frozenset(
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
 """A function that is called with each row that has ended. It writes the row to the store, and counts the row."""
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""A function that asks a person about a tool call of a row. It takes (the approval, the row's number, the number of rows).
-
-Only one call of the function runs at a time."""
+"""Asks a person about a tool call: (the approval, the row's number, the number of rows). Only one call runs at a time."""
 
 
 class RunState:
@@ -171,10 +169,9 @@ class JobSource:
         return None if self._prompt.first is None else self._make_job(0, self._prompt.first)
 
     async def list_jobs(self, state: RunState, keep: KeepRow) -> AsyncIterator[Job]:
-        """Yield the job of each row that has to be run, until the run stops.
+        """Yield the job of each row that has to be run, until the run stops. If a row cannot be read, the run ends.
 
-        Two kinds of rows are not run: a row with an answer in the store, and a row whose prompt cannot be filled in. These rows
-        are passed to `keep` at once. If a row cannot be read, the run ends.
+        A row with an answer in the store, and a row whose prompt cannot be filled in, are passed to `keep` at once.
         """
         rows, number, since = iter(self._table), 0, time.monotonic()
         while not state.is_stopping:
@@ -265,10 +262,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
 
 
 def _explain_end(result: Result, config: Config) -> str | None:
-    """Return why a row's run has no valid answer; None if its answer is valid.
-
-    With `on_limit="answer"`, an answer that the model gave after reaching a limit is valid.
-    """
+    """Return why a row's run has no valid answer; None if it has one: with `on_limit="answer"`, also at a limit."""
     if result.stop_reason == "done":
         return None
     has_answer = bool(result.text) if config.output is None else result.output is not None

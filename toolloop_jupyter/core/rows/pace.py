@@ -115,10 +115,9 @@ class Pace(Gate):
         return pause
 
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
-        """Pause all rows after a refused call, and return the seconds of the pause; None if there were too many pauses.
+        """Pause all rows, and halve the number of simultaneous calls. Return the seconds; None if there were too many pauses.
 
-        Also halve the allowed number of simultaneous calls. The number is not halved if there is a pause already, or if
-        `is_older` is True: the call was already under way when the last pause began.
+        The number is not halved during a pause, or if `is_older`: the call was under way when the last pause began.
         """
         if not (self.pause or is_older):
             self._older = self.under_way

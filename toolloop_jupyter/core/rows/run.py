@@ -166,9 +166,8 @@ class RowsRun:
 
         `config`: the configuration of each row, made by `build_config`. Its `timeout` and its limits are for one row.
         `ask`: the function that asks a person, in place of the host. While a row waits for the person, other rows go on.
-        Raises ArgumentInvalid or ArgumentTypeInvalid if `rows` cannot be read, if a name in the prompt is neither a column
-        nor one of `variables`, or if an option is invalid. Raises ValueError if a call needs an approval and nobody can be
-        asked.
+        Raises ArgumentInvalid or ArgumentTypeInvalid if `rows`, an option or a name in the prompt is invalid, and ValueError
+        if a call needs an approval and nobody can be asked.
         """
         check_values({name: getattr(options, name) for name in ("concurrency", "max_cost", "on_error")})
         self._options, self._state, self._tally = options, RunState(), Tally()
@@ -242,9 +241,9 @@ class RowsRun:
     async def collect(self) -> Rows:
         """Run all rows and return them. A second call raises HarnessError.
 
-        If `collect` is cancelled, it stops the rows under way and raises CancelledError. `.rows` then has the rows that have
-        ended. Some failures end the whole run, such as a refused API key or a store that cannot be written. In this case,
-        `collect` raises nothing, and `.rows.message` has the reason. Raises ArgumentInvalid if the store cannot be opened.
+        If `collect` is cancelled, it stops the rows under way and raises CancelledError: `.rows` has those that have ended.
+        If a failure ends the whole run, such as a refused API key, nothing is raised: `.rows.message` has the reason. Raises
+        ArgumentInvalid if the store cannot be opened.
         """
         if self._main is not None:
             raise HarnessError("these rows have been run already: make another run of them")

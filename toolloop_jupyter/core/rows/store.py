@@ -207,11 +207,10 @@ class Store:
             raise ArgumentInvalid(
                 f"store {self.path.name!r} is in use by another run (a notebook's kernel, perhaps); name another file"
             ) from None
-        except ArgumentInvalid:
-            self.close()
-            raise
         except (OSError, ValueError) as error:  # ValueError: the path contains a null character
             self.close()
+            if isinstance(error, ArgumentInvalid):
+                raise
             raise ArgumentInvalid(
                 f"cannot keep rows in {self.path.name!r}: {getattr(error, 'strerror', None) or error}"
             ) from None

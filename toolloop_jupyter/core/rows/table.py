@@ -183,9 +183,9 @@ class RowPrompt:
         return ""
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        """Return the prompt of one row. If a cell contains names in double braces, the names are not replaced.
+        """Return the prompt of one row. Names in double braces in a cell are not replaced.
 
-        Raises ArgumentInvalid if the row lacks a column that the prompt names, or if a cell cannot be written as text.
+        Raises ArgumentInvalid if the row lacks a column of the prompt, or if a cell cannot be written as text.
         """
         if missing := self._find_missing(row):
             raise ArgumentInvalid(f"the row has no {missing!r}")

@@ -38,19 +38,16 @@ CHUNK = 4
 MOST_CHUNKS = 256
 """The most chunks that the executor has at the same time."""
 MOST_LOST = 3
-"""The most tries for a row whose worker dies. In the last try, the row is sent alone. If the worker dies again, the row has
-failed.
-"""
+"""The most tries for a row whose worker dies. In the last try, the row is sent alone."""
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
 """A function that keeps a row. It gets the data of a row that a worker has run, and the row's job."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
-"""Attributes of a pool. From their values, another pool of the same kind can be made.
+"""Attributes of a pool, from whose values another pool of the same kind can be made.
 
-private: CPython 3.10 to 3.13 has all four attributes, loky 3 has the first. A public way to copy a pool would make these
-attributes unnecessary.
+private: CPython 3.10 to 3.13 has all four, loky 3 has the first. A public way to copy a pool would replace them.
 """
 
 
@@ -278,9 +275,7 @@ _worker = threading.local()
 
 
 def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -> list[str]:
-    """Run rows in this worker and return their lines. Send each line to `address`, too, as soon as the row has ended, if this
-    worker can connect to it.
-    """
+    """Run rows in this worker and return their lines. If `address` can be reached, also send each line there when it is ready."""
     if not hasattr(_worker, "loop"):
         _worker.loop = asyncio.new_event_loop()  # connections stay open from one chunk to the next
     here = None if address is None else attempt_call(Client, address[0], None, address[1])

@@ -45,10 +45,7 @@ _CAME = 160
 
 
 def draw_running_rows(progress: RowsProgress, state: str = "") -> Block:
-    """Draw the progress: the counts, a bar, and the rows that ended last.
-
-    `state` ("waiting for you") is shown before the counts.
-    """
+    """Draw the progress: `state` ("waiting for you"), the counts, a bar, and the rows that ended last."""
     facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
     css = "tlj-ask" if state else "tlj-ok"
     items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
@@ -138,10 +135,7 @@ def draw_finished_rows(rows: Rows, name: str | None = None) -> Block:
 
 
 def _draw_end(rows: Rows, name: str | None) -> Block:
-    """Draw the last line: why the run ended, the number of rows, the cost, the time, and the expression for the rows.
-
-    A table with more counts is folded behind the line.
-    """
+    """Draw the last line: why the run ended, the counts, the cost, the time. A table with more counts is folded behind it."""
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
     facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
