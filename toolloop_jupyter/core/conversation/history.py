@@ -73,8 +73,8 @@ class History:
         return len(self._messages)
 
     def copy(self) -> list[Message]:
-        """Return a deep copy of the messages. The caller may change this copy."""
-        return copy.deepcopy(self._messages)
+        """Return a deep copy of the messages. Works in any thread: `list.copy` is one step, and no message changes its keys."""
+        return copy.deepcopy(self._messages.copy())
 
     def for_request(
         self, find_place: Callable[[], PicturePlace | None] = lambda: None, *, sends_prompts: bool = True
@@ -91,12 +91,9 @@ class History:
         self._sent += copy.deepcopy(self._messages[len(self._sent) :])
         messages, own = self._sent.copy(), self.starts[-1] if self.starts else len(self._messages)
         if not sends_prompts:
-            messages[:own] = [
-                {**one, "content": leave_out_parts(one["content"], NOT_AGAIN)}
-                if one["role"] == "user"
-                else one
-                for one in messages[:own]
-            ]
+            for number, one in enumerate(messages[:own]):
+                if one["role"] == "user":
+                    messages[number] = {**one, "content": leave_out_parts(one["content"], NOT_AGAIN)}
         return merge_user_messages(place_pictures(messages, find_place, own))
 
     def begin_turn(self, instructions: str | None, family: str = "") -> None:
@@ -105,17 +102,15 @@ class History:
         """
         self.change_family(family)
         if instructions is not None:
-            instructions = join_surrogates(instructions)
-            first = self._messages[0] if self._messages else None
-            there = first is not None and first["role"] == "system"
-            if not instructions.strip():  # an empty message says nothing, and some providers refuse it
-                del self._messages[: int(there)]
-                self.starts = [max(0, start - there) for start in self.starts]
-            elif first is not None and there:
-                first["content"] = instructions
-            else:
-                self._messages.insert(0, {"role": "system", "content": instructions})
-                self.starts = [start + 1 for start in self.starts]
+            first = [message for message in self._messages[:1] if message["role"] == "system"]
+            system = {
+                "role": "system",
+                **(first[0] if first else {}),
+                "content": join_surrogates(instructions),
+            }
+            made = [system] if instructions.strip() else []  # some providers refuse an empty message
+            self._messages[: len(first)] = made
+            self.starts = [max(0, start + len(made) - len(first)) for start in self.starts]
         self.starts.append(len(self._messages))
 
     def change_family(self, family: str) -> None:
@@ -127,12 +122,12 @@ class History:
         before, self.family = self.family, family or self.family
         if before in ("", self.family):
             return
-        for message in self._messages:
-            for name in _OF_PROVIDER if message["role"] == "assistant" else ():
-                message.pop(name, None)
-            for call in message.get("tool_calls") or ():
-                for name in call.keys() - _OF_CALL:
-                    del call[name]
+        for number, message in enumerate(self._messages):
+            if message["role"] == "assistant":
+                kept = {k: v for k, v in message.items() if k not in _OF_PROVIDER}
+                if calls := kept.get("tool_calls"):
+                    kept["tool_calls"] = [{k: v for k, v in call.items() if k in _OF_CALL} for call in calls]
+                self._messages[number] = kept
 
     def rewind(self, turn: int) -> None:
         """Remove the messages of turn number `turn` and of all turns after it. Turn 0 is the first whose beginning is known."""

@@ -23,7 +23,6 @@ from ..events import (
     Request,
     Result,
     Retry,
-    RunSync,
     SessionClosed,
     Text,
     Usage,
@@ -141,7 +140,7 @@ class AsyncSession:
         return self._history.copy()
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the same as `history`. This method needs no `await`."""
+        """Return the same as `history`, without `await` and in any thread."""
         return self._history.copy()
 
     async def prepare(self, given: Given, *, observers: Iterable[Observer] = ()) -> Prompt:
@@ -306,8 +305,6 @@ class Session:
 
     def __init__(self, inner: AsyncSession) -> None:
         self._inner, self._run_sync = inner, inner.config.host.run_sync
-        self._on_the_turns_loop: RunSync = self._run_sync
-        """A function that runs a coroutine on an event loop: the loop of the turn that `stream` started last."""
 
     @property
     def aio(self) -> AsyncSession:
@@ -329,8 +326,7 @@ class Session:
         return result
 
     def stream(self, prompt: Given) -> EventStream:
-        self._on_the_turns_loop = self._inner.config.host.one_loop()
-        return EventStream(self._inner.astream(prompt), self._on_the_turns_loop)
+        return EventStream(self._inner.astream(prompt), self._inner.config.host.one_loop())
 
     async def arun(self, prompt: Given) -> Result:
         return await self._inner.arun(prompt)
@@ -339,10 +335,7 @@ class Session:
         return self._inner.astream(prompt)
 
     def history(self) -> list[dict[str, Any]]:
-        if not self._inner.busy:
-            return self._inner.messages()
-        messages: list[dict[str, Any]] = self._on_the_turns_loop(self._inner.history)
-        return messages
+        return self._inner.messages()
 
     def rewind(self, turn: int) -> None:
         self._inner.rewind(turn)

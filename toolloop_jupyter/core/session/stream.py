@@ -190,7 +190,8 @@ class AsyncEventStream:
         """
         self._session, self._prompt, self._streamed = session, prompt, streamed
         self._asked: Approval | None = None
-        self._result: Result | None = None
+        self.result: Result | None = None
+        """The Result of the turn; None before `Done` has been read or the stream has been closed."""
         self._ended = False
         self._observers = tuple(observers)
 
@@ -210,11 +211,6 @@ class AsyncEventStream:
     def approver(self) -> Approver:
         """Return who decides about this turn's tool calls: "callback", "reader", "host" or "nobody"."""
         return find_approver(self._session.config, streamed=self._streamed)
-
-    @property
-    def result(self) -> Result | None:
-        """The Result of the turn; None before `Done` has been read or the stream has been closed."""
-        return self._result
 
     def __aiter__(self) -> AsyncEventStream:
         return self
@@ -236,10 +232,10 @@ class AsyncEventStream:
                 self._asked = event  # for the reader of this stream to answer
             return event
         # If other code has cancelled the task, `result()` raises CancelledError, and the stream ends after that.
-        self._ended = channel.task.cancelled() or self._result is not None
+        self._ended = channel.task.cancelled() or self.result is not None
         result, invalid = channel.task.result()
         if not self._ended:
-            self._result = result
+            self.result = result
             return Done(result)
         raise StopAsyncIteration if invalid is None else invalid
 
@@ -248,10 +244,10 @@ class AsyncEventStream:
         channel = await self._begin()
         await self._wait(channel, asyncio.wait({channel.task}))
         self._ended = True
-        self._result, invalid = channel.task.result()
+        self.result, invalid = channel.task.result()
         if invalid is not None:
             raise invalid
-        return self._result
+        return self.result
 
     async def _begin(self) -> Channel:
         self._channel = await self._session.begin(
@@ -290,8 +286,8 @@ class AsyncEventStream:
         if self._channel is not None:
             self._channel.stop("cancelled")
             await self._channel.wait_for_end()
-            if self._result is None and not self._channel.task.cancelled():
-                self._result = self._channel.task.result().result
+            if self.result is None and not self._channel.task.cancelled():
+                self.result = self._channel.task.result().result
 
     close = aclose
 
