@@ -334,7 +334,7 @@ async def test_a_session_may_change_to_a_model_that_does_not_see():
     async with aagent_session(Harness.TOOL_LOOP, model=sees, tools=[shots]) as session:
         await session.arun("Look.")
         other = aagent_session(Harness.TOOL_LOOP, model=blind, tools=[shots])
-        replace_config(session, route=other.config.route)
+        replace_config(session, routes=other.config.routes)
         await session.arun("And now?")
         assert len(urls(await session.history())) == 2
     assert urls(blind.requests[0].messages) == []

@@ -25,7 +25,7 @@ async def again(named, model, turn=0, **more):
     replaced = named.go_back(turn)
     named.add(TurnOrigin(f"cell {turn}"))
     changed = aagent_session(Harness.TOOL_LOOP, model=model, **more)
-    replace_config(named.session, route=changed.config.route, instructions=changed.config.instructions)
+    replace_config(named.session, routes=changed.config.routes, instructions=changed.config.instructions)
     await named.session.arun("Uno")
     return replaced.note, replaced.settle(), replaced.settle()
 
@@ -58,7 +58,7 @@ async def test_nothing_to_put_back():
     """A turn that had no answer itself is not said to be kept."""
     named = await three_turns()
     named.add(TurnOrigin("cell 3"))
-    replace_config(named.session, route=aagent_session(Harness.TOOL_LOOP, model="opnai/x").config.route)
+    replace_config(named.session, routes=aagent_session(Harness.TOOL_LOOP, model="opnai/x").config.routes)
     await named.session.arun("Four")
     _, settled, _ = await again(named, "opnai/x", turn=3)
     assert settled is None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values, make_plain_number
+from ..events import Host, ImageMode, Observer, OnLimit, check_values, make_plain_number
 from ..execution import Raised, attempt_call
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
@@ -172,9 +172,8 @@ def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, s
 class Config:
     """The configuration of a run. All values were checked."""
 
-    route: Route
-    fallbacks: tuple[Route, ...] = ()
-    """The routes to the `fallback` models. They are tried in this order if model calls on `route` fail."""
+    routes: tuple[Route, ...]
+    """The route to the model, then those to the `fallback` models, in the order in which they are tried after a failure."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
     permissions: object = "full"
@@ -186,7 +185,16 @@ class Config:
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
     host: Host = field(default_factory=Host)
-    gate: Gate = field(default_factory=Gate)
+
+    @property
+    def route(self) -> Route:
+        """The route to the model that is asked now."""
+        return self.routes[0]
+
+    @property
+    def fallbacks(self) -> tuple[Route, ...]:
+        """The routes to the `fallback` models that are left."""
+        return self.routes[1:]
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
         """Return (options, secrets) for every model call. The options may be shown to people; the secrets may not.

@@ -84,7 +84,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
     """
     call = turn.begin_call(sent, tool)
     turn.outlet.checkpoint()
-    began, started, gate = turn.spent.now(), None, turn.config.gate
+    began, started, gate = turn.spent.now(), None, turn.config.host.gate
     ruling: Permit | Approval | None = None
     try:
         await turn.outlet.emit(call)
@@ -172,7 +172,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
     left_behind: list[str] = []
 
     async def ask_in_turn(approval: Approval) -> Decision:
-        async with turn.config.gate.ask_person():
+        async with host.gate.ask_person():
             return await ask(turn, approval)
 
     def start() -> object:

@@ -210,9 +210,8 @@ class Turn:
 
     def switch_to_fallback(self) -> None:
         """Use the next model of `fallback` for the following model calls."""
-        route, *others = self.config.fallbacks
-        self.history.change_family(route.family)
-        self.config = replace(self.config, route=route, fallbacks=tuple(others))
+        self.config = replace(self.config, routes=self.config.fallbacks)
+        self.history.change_family(self.config.route.family)
         for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)
         self.__post_init__()
@@ -286,7 +285,7 @@ def find_limit(turn: Turn, *, is_closing: bool = False) -> TurnEnd | None:
             )
         if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
             return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-        used_up = used_up or turn.config.gate.find_limit()
+        used_up = used_up or turn.config.host.gate.find_limit()
     return TurnEnd("max_cost", used_up) if used_up else None
 
 
@@ -298,7 +297,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     """
     readers = Observers(one for one in turn.observers if one.wants_deltas)
     on_delta = (lambda at, delta: readers.tell(Observer.delta, at, delta)) if readers else None
-    gate = turn.config.gate
+    gate = turn.config.host.gate
     while True:
         request, is_last = make_request(turn), not turn.config.fallbacks
         await turn.observers.wait_for(Observer.before_model, request)

@@ -14,13 +14,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..events import (
     Approval,
     ArgumentInvalid,
     AskPerson,
+    Gate,
     HarnessError,
     Host,
     OutputInvalid,
@@ -102,6 +103,7 @@ class RowHost(Host):
     row: int
     total: int | None = None
     ask_row: AskRow | None = None
+    gate: Gate = field(default_factory=Gate)
 
     def __post_init__(self) -> None:
         self.presenter = self.outer.presenter
@@ -144,10 +146,17 @@ class JobSource:
     """Reads the rows of a table and makes their jobs. Each row is read only when it is needed."""
 
     def __init__(
-        self, config: Config, table: Table, prompt: RowPrompt, store: Store | None, ask: AskRow | None
+        self,
+        config: Config,
+        table: Table,
+        prompt: RowPrompt,
+        store: Store | None,
+        ask: AskRow | None,
+        gate: Gate,
     ) -> None:
         """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, `config.host` asks."""
-        self._config, self._table, self._prompt, self._store, self._ask = config, table, prompt, store, ask
+        self._config, self._table, self._prompt, self._store = config, table, prompt, store
+        self._ask, self._gate = ask, gate
         shown, _ = config.completion_options()
         decides = {
             "model": config.route.title,
@@ -194,7 +203,7 @@ class JobSource:
     def _make_job(self, number: int, row: Mapping[str, Any]) -> Job:
         prompt, digest = self._prompt.fill(row), self._key.copy()
         digest.update(prompt.encode("utf-8", "backslashreplace"))
-        host = RowHost(self._config.host, number, self._table.total, self._ask)
+        host = RowHost(self._config.host, number, self._table.total, self._ask, self._gate)
         return Job(number, row, prompt, digest.hexdigest()[:32], host)
 
     def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
@@ -226,8 +235,7 @@ def configure_row(config: Config, job: Job) -> Config:
             return route
         return dataclasses.replace(route, model=answers.model, answers=answers)
 
-    fallbacks = tuple(map(begin, config.fallbacks))
-    return dataclasses.replace(config, route=begin(config.route), fallbacks=fallbacks, host=job.host)
+    return dataclasses.replace(config, routes=tuple(map(begin, config.routes)), host=job.host)
 
 
 def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | Row:

@@ -176,9 +176,9 @@ class RowsRun:
         self._pace = Pace(options.concurrency, options.max_cost, self._state)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
         asked = dataclasses.replace(config.options, completion_kwargs=unstreamed)
-        self._config = dataclasses.replace(config, options=asked, gate=self._pace)
+        self._config = dataclasses.replace(config, options=asked)
         self._store = None if options.store is None else Store(options.store)
-        self._source = JobSource(self._config, self._table, filled, self._store, ask)
+        self._source = JobSource(self._config, self._table, filled, self._store, ask, self._pace)
         host = RowHost(config.host, 0, ask_row=ask)
         AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # checks its arguments
         self._runner: RowTasks | Workers

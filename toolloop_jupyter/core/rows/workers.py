@@ -100,7 +100,7 @@ class Workers:
             **{name: getattr(config, name) for name in _KEYWORDS},
             # The routes of the fallbacks are sent with the model, with their keys.
             "options": dataclasses.replace(config.options, fallback=()),
-            "model": [(route, find_responder(route.model)) for route in (config.route, *config.fallbacks)],
+            "model": [(route, find_responder(route.model)) for route in config.routes],
         }
         for name, part in parts.items():
             if isinstance(made := attempt_call(self._pickler.dumps, part), Raised):
@@ -293,18 +293,19 @@ def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -
 async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection | None) -> list[str]:
     parts, tools, concurrency, max_cost = parcel
     pace, places, allowed = Pace(concurrency, max_cost), asyncio.Semaphore(concurrency), Allowed()
-    route, *fallbacks = (route for route, _ in parts["model"])
+    routes = tuple(route for route, _ in parts["model"])
     functions = list(parts.values())[:tools]
     keywords = {name: parts[name] for name in (*_KEYWORDS, "options", "output")}
-    config = build_config(model=route.answers or route.model, tools=functions, **keywords)
-    config = dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), gate=pace)
+    config = build_config(model=routes[0].answers or routes[0].model, tools=functions, **keywords)
+    config = dataclasses.replace(config, routes=routes)
     lines: list[str] = []
 
     async def run(job: Job) -> None:
         async with places:
             if pace.is_final or pace.find_limit():
                 return
-            row = await finish_row(begin_row(config, job, allowed), job, config)
+            gated = dataclasses.replace(job, host=Host(pace))
+            row = await finish_row(begin_row(config, gated, allowed), job, config)
             line = {**encode_row(row), "ends_all": pace.is_final}
             lines.append(json.dumps(line, default=str))
             if connection is not None:

@@ -209,8 +209,7 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     if observer is not None and not isinstance(observer, Observer):
         raise ArgumentTypeInvalid(f"observer must be an Observer or None, got {type(observer).__name__}")
     return Config(
-        route=route,
-        fallbacks=fallbacks,
+        routes=(route, *fallbacks),
         tools=tools,
         instructions=keywords.get("instructions"),
         permissions=permissions,

@@ -154,7 +154,7 @@ class AsyncSession:
         if isinstance(prompt.content, str):
             return prompt
         wish = self.config.options.images
-        for route in (self.config.route, *self.config.fallbacks) if prompt.needs else ():
+        for route in self.config.routes if prompt.needs else ():
             await wait_for_import(route.model, self.config.host, observers)
             if untaken := " and ".join(find_untaken(route.model, prompt.needs, wish)):
                 raise CapabilityUnsupported(
