@@ -62,20 +62,17 @@ def check_policy(policy: object) -> None:
         raise CapabilityUnsupported(
             f"Harness.TOOL_LOOP does not support permissions={policy!r}; supported: ['ask', 'full']"
         )
-    if isinstance(policy, str) and type(policy) is not str:
-        raise ValueError(
-            f"permissions must be plain text, got {shorten_repr(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
-        )
     if isinstance(policy, Mapping):
         for name, mode in policy.items():
             if not is_exactly(mode, *_STRICTNESS):
-                kind = "" if type(mode) is str else f" of type {type(mode).__name__}"
-                given = f"{shorten_repr(mode)}{kind}"
-                raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {given}")
-    elif not callable(policy):
-        raise ValueError(
-            f"permissions must be 'full', 'ask', a mapping or a callable, got {shorten_repr(policy, 500)}"
-        )
+                raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {_show(mode)}")
+    elif isinstance(policy, str) or not callable(policy):
+        raise ValueError(f"permissions must be 'full', 'ask', a mapping or a callable, got {_show(policy)}")
+
+
+def _show(value: object) -> str:
+    """Return the value for a message. The type is named, since an object of a subclass of `str` may look like a text."""
+    return shorten_repr(value, 500) + ("" if type(value) is str else f" of type {type(value).__name__}")
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:
