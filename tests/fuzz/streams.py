@@ -236,6 +236,11 @@ class _StandIn:
     def __init__(self, script: Script) -> None:
         self._script = script
 
+    def __getattr__(self, name: str) -> Any:
+        import litellm
+
+        return getattr(litellm, name)
+
     async def acompletion(self, *, messages: list[Any], **_: Any) -> Any:
         from toolloop_jupyter.core.models import ProviderRequest
 

@@ -340,9 +340,7 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
         ]
         message["tool_calls"] = stored
     elif not (message.get("content") or "").strip():
-        message["content"] = "\n".join(
-            f"[{one.name}]" for one in reply.attachments
-        )  # only the names are kept
+        message["content"] = "\n".join(f"[{one.name}]" for one in reply.attachments)
     if calls or not reply.is_empty:
         history.add_assistant(message)
     return calls
