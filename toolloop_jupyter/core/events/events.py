@@ -369,18 +369,18 @@ def freeze(value: Any) -> Any:
     if isinstance(value, (_FixedDict, _FixedList)):
         return value
     if isinstance(value, dict):
-        return _FixedDict({key: freeze(item) for key, item in value.items()})
+        return _FixedDict(zip(value, map(freeze, value.values()), strict=True))
     if isinstance(value, (list, tuple)):
-        return _FixedList([freeze(item) for item in value])
+        return _FixedList(map(freeze, value))
     return value
 
 
 def thaw(value: Any) -> Any:
     """Return a copy of JSON data. The copy can be changed, even if `value` is frozen."""
     if isinstance(value, dict):
-        return {key: thaw(item) for key, item in value.items()}
+        return dict(zip(value, map(thaw, value.values()), strict=True))
     if isinstance(value, (list, tuple)):
-        return [thaw(item) for item in value]
+        return list(map(thaw, value))
     return value
 
 

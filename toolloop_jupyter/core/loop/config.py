@@ -184,7 +184,7 @@ class Config:
     options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
-    host: Host = field(default_factory=Host)
+    host: Host = Host()  # noqa: RUF009 - it has no state
 
     @property
     def route(self) -> Route:
