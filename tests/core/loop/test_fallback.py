@@ -230,7 +230,7 @@ async def test_a_session_that_changes_its_model():
     session = aagent_session(LOOP, model=ScriptedModel([*THOUGHT, text("Hi.")]))
     await session.arun("Go.")
     for model, kept in (("toolloop/demo", OF_CLAUDE), ("openai/b", set())):
-        session.config = replace(session.config, route=Route(model))
+        session.config = replace(session.config, routes=(Route(model),))
         request = await session.preview("And now?")
         assert fields_of([request]) == [[kept]]
     families = [
