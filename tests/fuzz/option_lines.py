@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from fuzz.running import told, unexpected_in
 from fuzz.seam import KEY, Seam, Seen
 from toolloop_jupyter.core.events import HarnessError, Mistake
-from toolloop_jupyter.notebook.magic import assist, cell, names, options
+from toolloop_jupyter.notebook.magic import cell, names, options
 from toolloop_jupyter.notebook.magic.options import OPTIONS, Kind
 from toolloop_jupyter.teaching import ScriptedModel
 
@@ -181,7 +181,7 @@ def run_line(given: dict[str, Any]) -> Seen:
             with _a_mistake_is_none(seen):
                 names.fill_in(line, book.names)
             word = line.rpartition(" ")[2]
-            offered = assist.find_candidates(book, f"%%toolloop {line}", word)
+            offered = names.find_candidates(f"%%toolloop {line}", word, book.names)
             seen.texts += [("a candidate", one) for one in list(offered)[:3]]
             seen.texts += [("a note", note) for note, _ in names.note_left(line, book.names)]
         except Exception as error:  # the fault that is looked for

@@ -281,6 +281,10 @@ class Replay(Answers):
         """The numbers of the results that `find_result` has returned since the model's last answer."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
+    def play_as(self, *, loose: bool, plays_tools: bool) -> None:
+        """Set `loose` and `plays_tools` for the next run: the cells that name the same file share one Replay."""
+        self.loose, self.plays_tools = loose, plays_tools
+
     @property
     def title(self) -> str:
         """The model of the call that was played last. Before the first call is played, the model of the first call."""

@@ -42,9 +42,10 @@ def kernel(monkeypatch):
     monkeypatch.setattr(extension, "start_loading", begun.set)
     shell, settings = types.SimpleNamespace(events=Events(), user_ns={}), ToolLoop()
     warmup = extension._BackgroundImport(shell, settings)
+    shell.events.register("pre_run_cell", warmup.before_cell)
+    shell.events.register("post_run_cell", warmup.after_cell)
     yield types.SimpleNamespace(shell=shell, settings=settings, warmup=warmup, begun=begun)
-    warmup.cancel()
-    assert not any(shell.events.callbacks.values())
+    warmup.before_cell()
 
 
 @pytest.mark.parametrize("model", [None, "toolloop/demo", "lesson"])

@@ -15,7 +15,8 @@ from support import options_page
 from support.options_page import make_page
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, amap, tool
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
-from toolloop_jupyter.notebook.magic import assist, cell, options
+from toolloop_jupyter.notebook.magic import cell, options
+from toolloop_jupyter.notebook.magic import names as naming
 from toolloop_jupyter.notebook.magic.options import (
     OPTIONS,
     Kind,
@@ -90,7 +91,6 @@ A_KEY = (
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--replay-loose t.jsonl", "--replay-loose takes no file; write --replay t.jsonl --replay-loose"),
         ("--tool x", "unknown option --tool; did you mean --tools?"),
         ("--permision ask", "unknown option --permision; did you mean --permissions?"),
         ("--temp 0", "unknown option --temp; did you mean --set temperature=…?"),
@@ -311,7 +311,7 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> No
     row = Option(
         "--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
-    for module in (options, cell, assist, options_page):
+    for module in (options, cell, naming, options_page):
         monkeypatch.setattr(module, "OPTIONS", (*OPTIONS[:place], row, *OPTIONS[place:]))
     test_every_row_fits_the_api()
     assert "  --dice N                             the same luck again" in help_text()
@@ -319,8 +319,7 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> No
         "| `--dice N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
         in make_page().replace("  ", " ")
     )
-    book: Any = cell.Notebook(Shell(), ToolLoop())
-    assert "--dice" in assist.find_candidates(book, "%%toolloop --d", "--d")
+    assert "--dice" in naming.find_candidates("%%toolloop --d", "--d", {})
     given = config_of("--dice 3 --set top_p=.5 --set seed=4").options.completion_kwargs
     assert (repr(given["seed"]), given["top_p"]) == ("3", 0.5)
     with pytest.raises(Mistake, match="dice must be a number or None, got str 'x'"):
@@ -353,10 +352,9 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "tapes").mkdir()
     (tmp_path / "take.jsonl").touch()
     shell = Shell(MY_TOKEN="x", n=1)
-    book: Any = cell.Notebook(shell, ToolLoop())
 
     def offered(typed: str) -> list[str]:
-        return list(assist.find_candidates(book, f"%%toolloop {typed}", typed.rpartition(" ")[2]))
+        return list(naming.find_candidates(f"%%toolloop {typed}", typed.rpartition(" ")[2], shell.user_ns))
 
     assert offered("--record ta") == ["take.jsonl", "tapes"]
     assert offered("--sandbox ta") == ["tapes"]
@@ -384,10 +382,9 @@ def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
         Out={},
         TOOLS=[len_of],
     )
-    book: Any = cell.Notebook(shell, ToolLoop())
 
     def offered(typed: str) -> dict[str, str]:
-        return assist.find_candidates(book, f"%%toolloop {typed}", typed.rpartition(" ")[2])
+        return naming.find_candidates(f"%%toolloop {typed}", typed.rpartition(" ")[2], shell.user_ns)
 
     assert list(offered("--permissions ")) == ["ask", "full", "rule", "some"]
     assert offered("-t ") == dict.fromkeys(["TOOLS", "add", "rule"], "function")
@@ -396,8 +393,7 @@ def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
 
 def test_commands_come_before_options() -> None:
     """After `%toolloop ` its words come first, each told as a command."""
-    book: Any = cell.Notebook(Shell(), ToolLoop())
-    offered = assist.find_candidates(book, "%toolloop ", "", ["show", "reset"])
+    offered = naming.find_candidates("%toolloop ", "", {}, commands=["show", "reset"])
     assert list(offered)[:3] == ["reset", "show", "--api-base"]
     assert (offered["show"], offered["--api-base"]) == ("command", "option")
 

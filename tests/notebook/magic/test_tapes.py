@@ -8,7 +8,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.magic.cell import ModelNotes, Tapes, describe_source
+from toolloop_jupyter.notebook.magic.cell import CellTape, TapeNotes, Tapes
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -93,14 +93,14 @@ def test_the_head_says_what_is_recorded_and_replayed(tmp_path):
     path = tmp_path / "lesson.jsonl"
     record(path, "one")
     recorder = Recorder(tmp_path / "again.jsonl")
-    assert describe_source("m", ScriptedModel("one"), None) == ""
-    assert describe_source("toolloop/demo", None, None) == "a demonstration, no language model"
-    assert describe_source("m", None, recorder) == "recording to again.jsonl"
+    assert CellTape("m", ScriptedModel("one"), None).source == ""
+    assert CellTape("toolloop/demo", None, None).source == "a demonstration, no language model"
+    assert CellTape("m", None, recorder).source == "recording to again.jsonl"
     assert (
-        describe_source("m", Replay(path), recorder) == "replayed from lesson.jsonl, recording to again.jsonl"
+        CellTape("m", Replay(path), recorder).source == "replayed from lesson.jsonl, recording to again.jsonl"
     )
     assert (
-        head("m", (), tape=describe_source("m", Replay(path), None)).text == "m · replayed from lesson.jsonl"
+        head("m", (), tape=CellTape("m", Replay(path), None).source).text == "m · replayed from lesson.jsonl"
     )
 
 
@@ -118,7 +118,9 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)
-        replace_config(session, observers=(ModelNotes(replay, View(), lambda model: model),))
+        replace_config(
+            session, observers=(TapeNotes(CellTape("", replay, None), View(), lambda model: model),)
+        )
         return (await session.arun(prompt)).model
 
     assert (replay.next_title, await play("first")) == ("first", "first")

@@ -156,21 +156,6 @@ def test_a_server_beside_it(kernel):
     assert cell.stdout == "['2'] 3\n", cell.text
 
 
-@pytest.mark.stacks
-def test_no_hint_beside_hooks_of_the_users_own(product):
-    """Where somebody shows such errors in a way of their own, we add nothing."""
-    product.execute(
-        NO_WARNING + "def show_it(shell, kind, error, tb, tb_offset=None): print('mine:', error)\n"
-        "ip = get_ipython(); ip.set_custom_exc((RuntimeError,), show_it)\nasync def plain(): pass"
-    )
-    cell = product.execute("asyncio.run(plain())")
-    assert ("mine: asyncio.run() cannot" in cell.stdout, HINT in cell.stderr) == (True, False), cell.text
-    run(product, "ip.custom_exceptions = (); shown = []; ip.showtraceback = lambda *a, **k: shown.append(a)")
-    cell = product.execute("asyncio.run(plain())")
-    assert HINT not in cell.stderr
-    assert run(product, "del ip.showtraceback; print(len(shown))").stdout == "1\n"
-
-
 def test_set_in_a_configuration_file(start_kernel, tmp_path):
     """`c.ToolLoop.nest = True` and the extension in a profile: the first cell may call `asyncio.run`."""
     folder = tmp_path / "ipython" / "profile_default"

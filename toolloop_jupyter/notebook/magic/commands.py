@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.events import Mistake
+from ...core.events import Mistake, Result
 from ...core.loop import SPENDING
 from ...core.session import AsyncSession
 from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel
 from ..html import counted
-from ..live import cut_bytes
+from ..live import cut_bytes, last
 from ..transcript import make_bundle, money, render, tell_tokens, write
 from . import doctor, sessions
 from .names import find_file, show_key
@@ -21,6 +21,9 @@ from .sessions import NamedSession
 
 if TYPE_CHECKING:
     from .cell import Notebook
+
+
+_NOTHING_RAN = "nothing has run yet"
 
 
 def _say(text: str) -> None:
@@ -65,7 +68,8 @@ def status(book: Notebook) -> None:
         values["budget"] = f"${SPENDING.budget:g}, ${SPENDING.left:.4f} left"
     if SPENDING.runs:
         values["spent"] = _tell_spent()
-    rows = [*values.items(), *book.tapes.running()]
+    tapes = {"recording": book.tapes.recording_to, "replaying": book.tapes.replaying_from}
+    rows = [*values.items(), *((word, file) for word, file in tapes.items() if file)]
     rows += [("session", f"{name}: {_measure(named.session)}") for name, named in book.sessions.items()]
     width = max(12, *(len(name) for name, _ in rows))
     _say("\n".join(f"{name:<{width}} {value}" for name, value in rows))
@@ -123,11 +127,17 @@ def history(book: Notebook, words: list[str]) -> Messages:
 
 def show_runs(book: Notebook, words: list[str]) -> None:
     """Show the last run again, or all runs of a session."""
-    results = _find_session(book, words[0]).session.results if words else [book.last] if book.last else []
-    if not results:
-        raise Mistake("nothing has run yet")
+    if not (results := _find_session(book, words[0]).session.results if words else [_get_last()]):
+        raise Mistake(_NOTHING_RAN)
     for result in results:
         kernel.Cell.here().display(make_bundle(render(result)))
+
+
+def _get_last() -> Result:
+    """Return the Result of the last run in this kernel, whether a cell or the Python API has run it."""
+    if (result := last()) is None:
+        raise Mistake(_NOTHING_RAN)
+    return result
 
 
 def save(book: Notebook, words: list[str]) -> None:
@@ -162,26 +172,20 @@ def export(book: Notebook, words: list[str]) -> None:
     """Write the last run to a file: .md, .html or .json (its messages and events)."""
     if len(words) != 1:
         raise Mistake("write: %toolloop export FILE.md (or .html, .json)")
-    if book.last is None:
-        raise Mistake("nothing has run yet")
-    _say(f"wrote {write(book.last, words[0])}")
+    _say(f"wrote {write(_get_last(), words[0])}")
 
 
 def record(book: Notebook, words: list[str]) -> None:
     """Start or stop recording every run of the notebook."""
-    book.tapes.recording_to = _find_tape("record", words)
-    book.tapes.recorder(None)  # if the file cannot be written, this fails now, not in a later cell
+    book.tapes.record_all(_find_tape("record", words))
     _say(f"recording every run to {words[1]}" if words[1:] else "not recording")
 
 
 def replay(book: Notebook, words: list[str]) -> None:
     """Start or stop answering every run of the notebook from a recording."""
-    path = _find_tape("replay", words)
     told = "not replaying"
-    if path:  # if the file cannot be read, this fails now, not in a later cell
-        calls = len(book.tapes.replay(words[1], loose=False).calls)
-        told = f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
-    book.tapes.replaying_from = path
+    if tape := book.tapes.replay_all(_find_tape("replay", words)):
+        told = f"every run is answered from {words[1]}, which has {len(tape.calls)} model calls; no model and no key is needed"
     _say(told)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import re
 import sys
 import threading
@@ -27,6 +28,7 @@ from ...core.models import (
     start_loading,
     was_one_asked,
 )
+from ...core.text import keep_times
 from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
@@ -197,7 +199,7 @@ def _line_magic(line: str) -> object:
     return commands.run(_find_extension().notebook(), line)
 
 
-# --- registering ----------------------------------------------------------------------------------------------
+# --- importing litellm ----------------------------------------------------------------------------------------
 
 
 class _BackgroundImport:
@@ -205,7 +207,7 @@ class _BackgroundImport:
 
     If the notebook's default model needs litellm, the import starts directly after a cell. If the default model is Python code
     (the demonstration model, a variable with a script), the import does not start, so that the kernel of a lesson needs little
-    memory. A later run with another model imports litellm.
+    memory.
 
     A default model that is a word, such as "o3", may also be a variable that a later cell makes. Then the import starts when
     the kernel has been idle for `IDLE` seconds, unless an earlier run has used a model that is Python code.
@@ -216,42 +218,33 @@ class _BackgroundImport:
     def __init__(self, shell: Any, settings: Settings) -> None:
         self._shell, self._settings = shell, settings
         self._timer: threading.Timer | None = None
-        self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
-        for event, callback in self._events.items():
-            shell.events.register(event, callback)
 
-    def cancel(self) -> None:
-        """Stop watching the cells, so that no import starts from now on."""
-        self._before_cell()
-        for event, callback in self._events.items():
-            if callback in self._shell.events.callbacks[event]:
-                self._shell.events.unregister(event, callback)
-
-    def _before_cell(self, *_: object) -> None:
+    def before_cell(self, *_: object) -> None:
+        """The kernel is no longer idle: the import that waits for an idle kernel does not start."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _after_cell(self, *_: object) -> None:
-        self._before_cell()
+    def after_cell(self, *_: object) -> None:
+        """Start the import, now or when the kernel is idle, if the default model needs litellm."""
+        self.before_cell()
         if litellm_loaded():
-            self.cancel()
             return
         model = complete({}, self._settings.said())["model"]
-        if _must_import_litellm(model):
+        if model.isidentifier():
+            is_ours = isinstance(self._shell.user_ns.get(model), Answers)
+            if not is_ours and not was_one_asked():
+                self._timer = threading.Timer(self.IDLE, start_loading)
+                self._timer.daemon = True
+                self._timer.start()
+        # `must_load` does not know our models before `teaching` is imported.
+        elif not model.startswith(OWN_MODELS) and must_load(model):
             start_loading()
-        elif model.isidentifier() and not self._is_ours(model) and not was_one_asked():
-            self._timer = threading.Timer(self.IDLE, start_loading)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _is_ours(self, name: str) -> bool:
-        return isinstance(self._shell.user_ns.get(name), Answers)
 
 
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
-_ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
-"""Our async functions that a person may call inside `asyncio.run(…)`."""
+_ASYNC_CALL = re.compile(r"\b(aagent|arun|aagent_session|show)\(")
+"""A call of one of our async functions, which a person may have written inside `asyncio.run(…)`."""
 _RUNNING_ALREADY = (
     "asyncio.run() cannot be called from a running event loop",
     "This event loop is already running",
@@ -266,85 +259,21 @@ def _explain_running_loop(result: Any) -> None:
     error = result.error_in_exec
     if not isinstance(error, RuntimeError) or not str(error).startswith(_RUNNING_ALREADY):
         return
-    if not kernel.in_kernel() or kernel.is_nested() or (_loaded and _has_own_hook(_loaded[0].shell, error)):
+    if not kernel.in_kernel() or kernel.is_nested():
         return
-    cell = str(getattr(result.info, "raw_cell", "") or "")
-    ours = any(re.search(rf"\b{name}\(", cell) for name in _ASYNC_NAMES)
-    instead = (
-        "write `await aagent(…)`, or call agent(…), which waits by itself."
-        if ours
-        else "write `await main()` instead, or run `%toolloop nest` first."
-    )
+    instead = "write `await main()` instead, or run `%toolloop nest` first."
+    if _ASYNC_CALL.search(str(getattr(result.info, "raw_cell", "") or "")):
+        instead = "write `await aagent(…)`, or call agent(…), which waits by itself."
     sys.stderr.write(f"toolloop: a notebook's event loop is running already: {instead}\n")
 
 
-def _has_own_hook(shell: Any, error: Exception) -> bool:
-    """Return whether other code shows `error`: a handler of `set_custom_exc`, or a replaced `showtraceback` (for example
-    rich's).
-    """
-    hooks = ("showtraceback", "_showtraceback")
-    # When ipykernel starts, it also sets these methods on `shell`. Methods of the shell's class do not count as replaced.
-    is_replaced = any(
-        getattr(vars(shell)[name], "__func__", None) is not getattr(type(shell), name)
-        for name in hooks
-        if name in vars(shell)
-    )
-    return is_replaced or isinstance(error, tuple(shell.custom_exceptions or ()))
+# --- registering ----------------------------------------------------------------------------------------------
 
-
-class _Nesting:
-    """Calls `kernel.nest_loop` when the setting `nest` is set to True. The effect lasts until the kernel ends.
-
-    If a configuration file sets `nest`, `kernel.nest_loop` is called before the first cell.
-    """
-
-    def __init__(self, shell: Any, settings: Settings) -> None:
-        self._shell, self._settings = shell, settings
-        settings.observe(self._follow, "nest")
-        if self._is_set:  # by a configuration file: the kernel's loop may not exist yet
-            shell.events.register("pre_run_cell", self._begin)
-
-    @property
-    def _is_set(self) -> bool:
-        return bool(self._settings.nest)  # type: ignore[attr-defined]
-
-    def cancel(self) -> None:
-        """Stop watching the setting. If `kernel.nest_loop` was called, its effect stays."""
-        self._settings.unobserve(self._follow, "nest")
-        self._forget_cell()
-
-    def _follow(self, *_: object) -> None:
-        if self._is_set:
-            try:
-                kernel.nest_loop()
-            except Mistake:
-                self._settings.nest = False  # type: ignore[attr-defined]
-                raise
-        elif kernel.is_nested():
-            self._settings.nest = True  # type: ignore[attr-defined]
-            raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
-
-    def _begin(self, *_: object) -> None:
-        self._forget_cell()
-        if kernel.find_kernel_loop() is not None:  # a terminal may read the same configuration file
-            kernel.nest_loop()
-
-    def _forget_cell(self) -> None:
-        if self._begin in self._shell.events.callbacks["pre_run_cell"]:
-            self._shell.events.unregister("pre_run_cell", self._begin)
-
-
-def _must_import_litellm(model: str) -> bool:
-    """Return whether `model`, the default model, surely needs litellm. This imports no module for models that are Python code.
-
-    Return False for a word without a slash, since it may be the variable of a ScriptedModel.
-    """
-    ours = model.isidentifier() or model.startswith(OWN_MODELS)
-    return bool(model) and not ours and must_load(model)
+_MAGICS = ("%%toolloop", "%toolloop")
 
 
 class _Extension:
-    """Registers everything with one shell. `take_out` removes everything from the shell."""
+    """Registers everything with one shell, and notes how to undo each registration."""
 
     def __init__(self, shell: Any) -> None:
         from IPython.core.magic import no_var_expand
@@ -352,23 +281,31 @@ class _Extension:
         self.shell = shell
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
-        self.settings.observe(self._keep_times, "times")
-        self.settings.observe(self._keep_budget, "budget")
-        if self.settings.budget is not None:  # type: ignore[attr-defined]
-            self._keep_budget()
-        if not self.settings.times:  # type: ignore[attr-defined]  # set by a configuration file
-            self._keep_times()
-        if self.settings not in shell.configurables:
-            shell.configurables.append(self.settings)
+        self._undo = contextlib.ExitStack()
+        self._follow("times", lambda keep: keep_times(keep=keep))
+        self._follow("budget", _limit_cost)
+        self._undo.callback(setattr, self.settings, "budget", None)
+        if self.settings.nest:  # type: ignore[attr-defined]
+            self._listen("pre_run_cell", self._nest_from_file)
+        self.settings.observe(self._nest, "nest")
+        self._undo.callback(self.settings.unobserve, self._nest, "nest")
+        shell.configurables.append(self.settings)
+        self._undo.callback(shell.configurables.remove, self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
+        self._undo.callback(shell.input_transformers_cleanup.remove, _transform)
         _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
             # IPython must not expand $name and {…} on the line: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
-        self._offer_no_more = _offer_candidates(shell)
-        self._warmup = _BackgroundImport(shell, self.settings)
-        self._nesting = _Nesting(shell, self.settings)
-        shell.events.register("post_run_cell", _explain_running_loop)
+            self._undo.callback(shell.magics_manager.magics[kind].pop, "toolloop", None)
+        self._offer_completions()
+        importer = _BackgroundImport(shell, self.settings)
+        self._undo.callback(importer.before_cell)
+        self._listen("pre_run_cell", importer.before_cell)
+        self._listen("post_run_cell", importer.after_cell)
+        self._listen("post_run_cell", _explain_running_loop)
+        self.take_out = self._undo.close
+        """Removes everything from the shell."""
 
     def notebook(self) -> Notebook:
         """Return the state of `%%toolloop` in this kernel."""
@@ -378,32 +315,82 @@ class _Extension:
             self._book = Notebook(self.shell, self.settings)
         return self._book
 
-    def _keep_times(self, *_: object) -> None:
-        from ...core.text import keep_times
+    def _listen(self, event: str, callback: Callable[..., None]) -> None:
+        self.shell.events.register(event, callback)
+        self._undo.callback(self.shell.events.unregister, event, callback)
 
-        keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
+    def _follow(self, setting: str, apply: Callable[[Any], None]) -> None:
+        """Call `apply` with each new value of a setting, and with the value that a configuration file has set."""
 
-    def _keep_budget(self, *_: object) -> None:
-        from ...core.loop import SPENDING
+        def changed(*_: object) -> None:
+            apply(getattr(self.settings, setting))
 
-        SPENDING.budget = self.settings.budget  # type: ignore[attr-defined]
+        self.settings.observe(changed, setting)
+        self._undo.callback(self.settings.unobserve, changed, setting)
+        if setting in self.settings.said():
+            changed()
 
-    def take_out(self) -> None:
-        """Remove everything from the shell."""
-        self.settings.unobserve(self._keep_times, "times")
-        self.settings.budget = None  # type: ignore[attr-defined]
-        self.settings.unobserve(self._keep_budget, "budget")
-        self.shell.input_transformers_cleanup.remove(_transform)
-        for kind in ("cell", "line"):
-            self.shell.magics_manager.magics[kind].pop("toolloop", None)
-        self.shell.configurables.remove(self.settings)
-        self._offer_no_more()
-        self._warmup.cancel()
-        self._nesting.cancel()
-        self.shell.events.unregister("post_run_cell", _explain_running_loop)
+    def _nest(self, *_: object) -> None:
+        """Follow the setting `nest`. Its effect lasts until the kernel ends, so False cannot be set again."""
+        if self.settings.nest:  # type: ignore[attr-defined]
+            try:
+                kernel.nest_loop()
+            except Mistake:
+                self.settings.nest = False  # type: ignore[attr-defined]
+                raise
+        elif kernel.is_nested():
+            self.settings.nest = True  # type: ignore[attr-defined]
+            raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
+
+    def _nest_from_file(self, *_: object) -> None:
+        """Follow `nest` of a configuration file, which is read before the kernel has a loop. A terminal never has one."""
+        if kernel.find_kernel_loop() is not None:
+            self._nest()
+
+    def _offer_completions(self) -> None:
+        """Register completions for the lines of `%%toolloop` and `%toolloop`.
+
+        On IPython 8.6 and later, this is a matcher. It gives each completion a type, and suppresses the completions of Python
+        names. On older versions, it is a custom completer without types, and Jedi still adds its completions.
+        """
+        from IPython.core import completer
+
+        def find(line: str, word: str) -> dict[str, str]:
+            from . import commands, names
+
+            book = self.notebook()
+            return names.find_candidates(line.lstrip(), word, book.names, book.sessions, commands.COMMANDS)
+
+        module: Any = completer  # IPython has `context_matcher` since 8.6
+        if not hasattr(module, "context_matcher"):
+
+            def complete(_: object, event: Any) -> list[str]:
+                return list(find(event.line[: len(event.text_until_cursor)], event.symbol))
+
+            for word in _MAGICS:
+                self.shell.set_hook("complete_command", complete, str_key=word)
+                self._undo.callback(self.shell.strdispatchers["complete_command"].strs.pop, word, None)
+            return
+
+        @module.context_matcher(identifier="toolloop")  # type: ignore[untyped-decorator]
+        def match(context: Any) -> Any:
+            if not context.text_until_cursor.lstrip().startswith(_MAGICS):
+                return {"completions": []}
+            # If a matcher returns no completions, IPython shows those of other matchers. To prevent this, return the typed word.
+            found = find(context.text_until_cursor, context.token) or {context.token: "value"}
+            offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
+            return {"completions": offered, "suppress": True, "ordered": True}
+
+        self.shell.Completer.custom_matchers.append(match)
+        self._undo.callback(self.shell.Completer.custom_matchers.remove, match)
 
 
-_MAGICS = ("%%toolloop", "%toolloop")
+def _limit_cost(budget: float | None) -> None:
+    from ...core.loop import SPENDING
+
+    SPENDING.budget = budget
+
+
 _loaded: list[_Extension] = []
 """[the extension of this process's shell]; [] if it is not loaded."""
 
@@ -427,43 +414,3 @@ def unload_extension(_shell: object) -> None:
     if _loaded:
         _loaded.pop().take_out()
         kernel.unwatch_cells()
-
-
-def _offer_candidates(shell: Any) -> Callable[[], None]:
-    """Register completions for the lines of `%%toolloop` and `%toolloop`. Return a function that removes them.
-
-    On IPython 8.6 and later, this is a matcher. It gives each completion a type, and suppresses the completions of Python
-    names. On older versions, it is a custom completer without types, and Jedi still adds its completions.
-    """
-    from IPython.core import completer
-
-    def find(line: str, word: str) -> dict[str, str]:
-        from . import assist, commands
-
-        return assist.find_candidates(_find_extension().notebook(), line.lstrip(), word, commands.COMMANDS)
-
-    module: Any = completer  # IPython has `context_matcher` since 8.6
-    if not hasattr(module, "context_matcher"):
-
-        def complete(_: object, event: Any) -> list[str]:
-            return list(find(event.line[: len(event.text_until_cursor)], event.symbol))
-
-        def undo() -> None:
-            for word in _MAGICS:
-                shell.strdispatchers["complete_command"].strs.pop(word, None)
-
-        for word in _MAGICS:
-            shell.set_hook("complete_command", complete, str_key=word)
-        return undo
-
-    @module.context_matcher(identifier="toolloop")  # type: ignore[untyped-decorator]
-    def match(context: Any) -> Any:
-        if not context.text_until_cursor.lstrip().startswith(_MAGICS):
-            return {"completions": []}
-        # If a matcher returns no completions, IPython shows those of other matchers. To prevent this, return the typed word.
-        found = find(context.text_until_cursor, context.token) or {context.token: "value"}
-        offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
-        return {"completions": offered, "suppress": True, "ordered": True}
-
-    shell.Completer.custom_matchers.append(match)
-    return lambda: shell.Completer.custom_matchers.remove(match)

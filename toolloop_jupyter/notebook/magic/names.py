@@ -1,4 +1,4 @@
-"""Find the notebook's variables that an option line or a prompt names: tools, models, policies, API keys, texts.
+"""The notebook's variables that an option line or a prompt may name: find them, and offer them for Tab.
 
 If a name is wrong, a function here raises Mistake, and the message says what to type instead.
 """
@@ -7,33 +7,29 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import glob
 import inspect
 import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from ...core.conversation import Named, Template, tell_text
-from ...core.events import ArgumentInvalid, Mistake
+from ...core.events import DEMO_MODEL, ArgumentInvalid, Mistake
 from ...core.execution import MISSING, Raised, attempt_call
-from ...core.models import Answers
-from ...core.text import IN_BRACES, list_some
+from ...core.loop import check_policy
+from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
+from ...core.text import IN_BRACES, list_some, names_key
 from ...core.tools import ToolSource, find_marked_tools, get_tool_name
 from .. import kernel
-from .options import Kind, Names, Option, read_pairs
+from .options import OPTIONS, Kind, Names, Option, find_option, read_pairs
 
+Fits = Callable[[object], bool]
+"""Returns whether a value can be of the kind that is looked for."""
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
-
-
-def find_file(path: str) -> Path:
-    """Return the full path of a file that a person has named. Raises Mistake if `path` cannot be a path."""
-    try:
-        return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # for example a link to itself, or a null character
-        raise Mistake(f"{path!r} cannot be a file: {error}") from None
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
@@ -64,13 +60,12 @@ def resolve(option: Option, value: Any, names: Names) -> object:
         case Kind.TABLE:
             return look_up(names, value, "table", holds_rows)
         case Kind.EXECUTOR:
-            return look_up(names, value, "executor", is_executor)
+            return look_up(names, value, "executor", _is_executor)
         case _:
             return value
 
 
-LAST_ERROR = "Err"
-"""If there is no variable `Err`, `{{Err}}` is the last error that the notebook has shown."""
+# --- names in a prompt ----------------------------------------------------------------------------------------
 
 
 def read_template(text: str, names: Names) -> Template:
@@ -82,22 +77,16 @@ def read_template(text: str, names: Names) -> Template:
     at = 0
     for match in IN_BRACES.finditer(text):
         name = _read_name(match)
-        value = _find_value(name, names)
-        if value is not MISSING:
+        if (value := _find_value(name, names)) is not MISSING:
             pieces += [text[at : match.start()], Named(name, value)]
             at = match.end()
     return Template((*pieces, text[at:]))
 
 
 def fill_in(text: str, names: Names) -> str:
-    """Replace each `{{name}}` of a notebook variable by the text of the variable's value.
+    """Replace each `{{name}}` of a notebook variable by the text of the variable's value, as a model gets it in a prompt.
 
-    For a str, this is the whole str. For a Result, it is the answer. For any other value, it is the text that a model would get
-    if a tool returned the value. The length of this text is limited. Data is JSON. A table is shown by its shape, columns and
-    first rows. An error is shown with its traceback.
-
-    All other double braces stay as typed (see `note_left`). Double braces inside an inserted text stay, too. Raises Mistake if
-    the text of a value cannot be made.
+    Raises Mistake if the text of a value cannot be made.
     """
     try:
         pieces = read_template(text, names).pieces
@@ -106,16 +95,61 @@ def fill_in(text: str, names: Names) -> str:
         raise Mistake(str(error)) from None
 
 
+def find_named(text: str, names: Names) -> dict[str, object]:
+    """Return the variables whose names stand in double braces in `text`: name -> value."""
+    return {
+        piece.name: piece.value for piece in read_template(text, names).pieces if isinstance(piece, Named)
+    }
+
+
 def _find_value(name: str, names: Names) -> object:
-    """Return the value for `{{name}}`; MISSING if there is no such variable."""
+    """Return the value for `{{name}}`; MISSING if there is no such variable.
+
+    If there is no variable `Err`, `{{Err}}` is the last error that the notebook has shown.
+    """
     if name in names:
         return names[name]
     # IPython stores the error that it has shown last in `sys.last_value`, as Python does.
-    error = getattr(sys, "last_value", None) if name == LAST_ERROR else None
+    error = getattr(sys, "last_value", None) if name == "Err" else None
     return error if isinstance(error, BaseException) else MISSING
 
 
+def _read_name(match: re.Match[str]) -> str:
+    """Return the text in double braces as Python spells a name ("ö" as one character); "" if the text cannot be a name."""
+    name = unicodedata.normalize("NFKC", match[1])
+    return name if name.isidentifier() else ""
+
+
+def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
+    """Return notes about names in double braces for which there is no variable. If a variable has a similar name, the note is a
+    warning.
+    """
+    told: list[tuple[str, Literal["info", "warning"]]] = []
+    unlike = []
+    for name in dict.fromkeys(map(_read_name, IN_BRACES.finditer(text))):
+        if not name or _find_value(name, names) is not MISSING:
+            continue
+        if near := _find_near(names, name):
+            as_typed = f"{{{{{name}}}}} is no variable, and is sent as typed"
+            told.append((f"{as_typed}; did you mean {{{{{near}}}}}?", "warning"))
+        else:
+            unlike.append(f"{{{{{name}}}}}")
+    if unlike:
+        told.append((f"there is no such variable, so this is sent as typed: {list_some(unlike, 8)}", "info"))
+    return told
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def find_file(path: str) -> Path:
+    """Return the full path of a file that a person has named. Raises Mistake if `path` cannot be a path."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # for example a link to itself, or a null character
+        raise Mistake(f"{path!r} cannot be a file: {error}") from None
 
 
 def find_attached(name: str, names: Names) -> Named:
@@ -134,47 +168,15 @@ def find_attached(name: str, names: Names) -> Named:
     if name in names and attempt_call(path.is_file) is not True:
         raise Mistake(
             f"--attach {name}: the variable is a text, and no file has that name; to send the text itself, write "
-            f"{_in_braces(name)} in the prompt"
+            f"{{{{{name}}}}} in the prompt"
         )
     return Named(path.name, path)
 
 
-def find_named(text: str, names: Names) -> dict[str, object]:
-    """Find the names in double braces in `text`. Return the variables with these names: name -> value."""
-    found = {name: _find_value(name, names) for name in map(_read_name, IN_BRACES.finditer(text))}
-    return {name: value for name, value in found.items() if value is not MISSING}
+# --- one variable ---------------------------------------------------------------------------------------------
 
 
-def _read_name(match: re.Match[str]) -> str:
-    """Return the text in double braces as Python spells a name ("ö" as one character); "" if the text cannot be a name."""
-    name = unicodedata.normalize("NFKC", match[1])
-    return name if name.isidentifier() else ""
-
-
-def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
-    """Return notes about names in double braces for which there is no variable. If a variable has a similar name, the note is a
-    warning.
-    """
-    found = dict.fromkeys(map(_read_name, IN_BRACES.finditer(text)))
-    near = {name: _find_near(names, name) for name in found if name and _find_value(name, names) is MISSING}
-    told: list[tuple[str, Literal["info", "warning"]]] = [
-        (
-            f"{_in_braces(name)} is no variable, and is sent as typed; did you mean {_in_braces(other)}?",
-            "warning",
-        )
-        for name, other in near.items()
-        if other
-    ]
-    if unlike := [_in_braces(name) for name, other in near.items() if not other]:
-        told.append((f"there is no such variable, so this is sent as typed: {list_some(unlike, 8)}", "info"))
-    return told
-
-
-def _in_braces(name: str) -> str:
-    return f"{{{{{name}}}}}"
-
-
-def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
+def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -> object:
     """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if `fits(object)`
     is False.
 
@@ -182,14 +184,16 @@ def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool]
     """
     first, *rest = dotted.split(".")
     if first not in names:
-        raise Mistake(f"there is no {what} {dotted!r} in this notebook{_suggest(names, dotted, fits)}")
+        near = _find_near(names, dotted, fits)
+        hint = f"did you mean {near!r}?" if near else "run the cell that defines it first"
+        raise Mistake(f"there is no {what} {dotted!r} in this notebook; {hint}")
     found = names[first]
     for part in rest:
         inner = attempt_call(getattr, found, part)  # a property of the person's class may raise anything
         if isinstance(inner, Raised):
             why = f"{type(found).__name__} has no {part!r}"
             if not isinstance(inner.error, AttributeError):
-                why = f"{'.'.join((first, *rest))} raised {type(inner.error).__name__}"
+                why = f"{dotted} raised {type(inner.error).__name__}"
             raise Mistake(f"there is no {what} {dotted!r}: {why}")
         found = inner
     if not fits(found):
@@ -197,37 +201,37 @@ def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool]
     return found
 
 
-def _suggest(names: Names, name: str, fits: Callable[[object], bool]) -> str:
-    near = _find_near(names, name, fits)
-    return f"; did you mean {near!r}?" if near else "; run the cell that defines it first"
+def _list_own(names: Names, fits: Fits = lambda _: True) -> list[str]:
+    """Return the names of the person's own variables that fit: no private ones, and none that IPython has made."""
+    shown = (name for name in names if not name.startswith("_") and name not in ("In", "Out"))
+    return [name for name in shown if fits(names[name]) and not _is_ipythons(names[name])]
 
 
-def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda _: True) -> str:
-    """Return the name of a variable that is similar to `name`; "" if there is none."""
-    candidates = {
-        n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not is_ipythons(v)
-    }
-    near = difflib.get_close_matches(name.lower(), candidates, n=1)
-    return candidates[near[0]] if near else ""
-
-
-def is_ipythons(value: object) -> bool:
+def _is_ipythons(value: object) -> bool:
     """Return whether IPython has made this variable of the notebook: `open`, `exit` or `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
     return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
 
 
+def _find_near(names: Names, name: str, fits: Fits = lambda _: True) -> str:
+    """Return the name of a variable that is similar to `name`; "" if there is none."""
+    candidates = {own.lower(): own for own in _list_own(names, fits)}
+    near = difflib.get_close_matches(name.lower(), candidates, n=1)
+    return candidates[near[0]] if near else ""
+
+
 def _describe_kind(found: object) -> str:
     if inspect.isroutine(found):
         return "a function"
-    if isinstance(found, type):
-        return "a class"
-    return _add_article(type(found).__name__)
+    return "a class" if isinstance(found, type) else _add_article(type(found).__name__)
 
 
 def _add_article(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+# --- the kinds of objects -------------------------------------------------------------------------------------
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
@@ -248,29 +252,20 @@ def _find_tool(names: Names, name: str) -> object:
         )
     first, _, rest = name.partition(".")
     if rest and isinstance(source := names.get(first), ToolSource):
-        return _find_in_source(source, name, rest)
-    found = look_up(names, name, "tool", lambda value: callable(value) or holds_functions(value))
+        tools = source.list_tools()  # a method of the object `source` is not a tool
+        if rest not in tools:
+            near = difflib.get_close_matches(rest, tools, n=1)
+            hint = f"did you mean {first}.{near[0]}?" if near else f"it has {list_some(tools, 8) or 'none'}"
+            raise Mistake(f"there is no tool {name!r}; {hint}")
+        return tools[rest]
+    found = look_up(names, name, "tool", lambda value: callable(value) or _holds_functions(value))
     if isinstance(found, type):
-        advice = f"; for answers of this type: --output {name}" if is_output(found) else ""
+        advice = f"; for answers of this type: --output {name}" if _is_output(found) else ""
         raise Mistake(f"{name!r} is a class, and a tool is a function{advice}")
     return found
 
 
-def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
-    """Return the tool with the name `rest` from `source`. A method of the object `source` is not a tool."""
-    tools = source.list_tools()
-    if rest in tools:
-        return tools[rest]
-    near = difflib.get_close_matches(rest, tools, n=1)
-    hint = (
-        f"did you mean {name.partition('.')[0]}.{near[0]}?"
-        if near
-        else f"it has {list_some(tools, 8) or 'none'}"
-    )
-    raise Mistake(f"there is no tool {name!r}; {hint}")
-
-
-def holds_functions(value: object) -> bool:
+def _holds_functions(value: object) -> bool:
     """Return whether `value` stands for several tools: a list of functions, or a source of tools."""
     if isinstance(value, ToolSource):
         return True
@@ -283,10 +278,8 @@ def holds_rows(value: object) -> bool:
     return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
 
 
-def is_executor(value: object) -> bool:
-    """Return whether `value` can be the executor of `--executor`. It needs a method `submit` (see
-    `concurrent.futures.Executor`).
-    """
+def _is_executor(value: object) -> bool:
+    """Return whether `value` can be the executor of `--executor`: it has `submit`, as a `concurrent.futures.Executor` has."""
     return callable(getattr(type(value), "submit", None))
 
 
@@ -305,17 +298,15 @@ def _is_type(value: object) -> bool:
     """Return whether `value` can be a type: a class, or an object of `typing`. A function or a plain value cannot."""
     if isinstance(value, type):
         return True
-    return not (
-        is_output(type(value))
-        or inspect.isroutine(value)
-        or inspect.ismodule(value)
-        or isinstance(value, _PLAIN_VALUES)
+    no_type = inspect.isroutine(value) or inspect.ismodule(value) or isinstance(value, _PLAIN_VALUES)
+    return not (no_type or _is_output(type(value)))
+
+
+def _is_output(value: object) -> bool:
+    """Return whether `value` is a pydantic model or a dataclass, as a class."""
+    return isinstance(value, type) and (
+        hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
     )
-
-
-def is_output(value: type) -> bool:
-    """Return whether `value`, which is a class, is a pydantic model or a dataclass."""
-    return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
 def find_model(names: Names, name: str) -> object:
@@ -331,12 +322,11 @@ def find_model(names: Names, name: str) -> object:
     found = look_up(names, name, "model")
     if isinstance(found, Answers):
         found.name_as(name)
-        return found
-    if isinstance(found, str):
-        return found
-    raise Mistake(
-        f"{name!r} is {_describe_kind(found)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
-    )
+    elif not isinstance(found, str):
+        raise Mistake(
+            f"{name!r} is {_describe_kind(found)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
+        )
+    return found
 
 
 def find_policy(names: Names, name: str) -> object:
@@ -362,14 +352,19 @@ def leave_out_others(
     if not isinstance(policy, Mapping):
         return policy
     others = {get_tool_name(function) for function in find_marked_tools(names)} | {*had}
-    others |= {key for key in policy if type(key) is str and _is_tool_called(names.get(key), key)}
+    for key in policy:
+        value = names.get(key) if type(key) is str else None
+        others |= {key} if callable(value) and get_tool_name(value) == key else set()
     others -= {get_tool_name(function) for function in functions}
     kept = {key: mode for key, mode in policy.items() if key not in others}
     return policy if len(kept) == len(policy) else kept
 
 
-def _is_tool_called(value: object, name: str) -> bool:
-    return callable(value) and get_tool_name(value) == name
+_SURELY_A_NAME = re.compile(
+    r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
+)
+"""Texts that cannot be an API key, so that a message may repeat them: OPENAI_API_KEY, my_key, K. Any other text may be a
+key."""
 
 
 def find_key(names: Names, name: str) -> str:
@@ -399,8 +394,100 @@ def show_key(names: Names, name: str) -> str:
     return name if known else "[not the name of a variable]"
 
 
-_SURELY_A_NAME = re.compile(
-    r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
-)
-"""Texts that cannot be an API key, so that a message may repeat them: OPENAI_API_KEY, my_key, K. Any other text may be a
-key."""
+# --- names for Tab --------------------------------------------------------------------------------------------
+
+_FEW_MODELS = (DEMO_MODEL, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
+"""The model names that Tab offers before litellm is imported. Afterwards, Tab offers all names that litellm knows."""
+_TYPES = {
+    Kind.TOOLS: "function",
+    Kind.OUTPUT: "class",
+    **dict.fromkeys((Kind.FILE, Kind.FOLDER, Kind.ATTACHED), "path"),
+}
+"""The kind of an option -> the type that a front-end shows beside each completion. The type of all other kinds is "value"."""
+
+
+def find_candidates(
+    line: str, word: str, names: Names, sessions: Collection[str] = (), commands: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the completions of `word` on `line`, in order: completion -> type. `commands` are the commands of `%toolloop`."""
+    words = line.removesuffix(word).split()[1:]
+    option, of_line_magic = _find_open_option(words), line.startswith("%toolloop")
+    if option is not None and not word.startswith("-"):
+        kind = _TYPES.get(option.kind, "value")
+        offered = [(one, kind) for one in sorted(_list_values(option, word, names, sessions))]
+    elif of_line_magic and words and words[0] in commands:
+        offered = [(name, "value") for name in sorted(sessions) if words[0] != "doctor"]
+    else:
+        offered = [(one, "command") for one in sorted(commands) if of_line_magic and not words]
+        offered += [(flag, "option") for flag in sorted(f for o in OPTIONS for f in o.typed if f[:2] == "--")]
+    return {one: kind for one, kind in offered if one.startswith(word)}
+
+
+def _find_open_option(words: Sequence[str]) -> Option | None:
+    """Return the option whose value the person is typing: the last option, if it can take one more value. Else return None."""
+    at = max((at for at, word in enumerate(words) if word.startswith("-")), default=None)
+    option = None if at is None else find_option(words[at])
+    if option is None or option.kind is Kind.SWITCH:
+        return None
+    return option if words[-1].startswith("-") or option.kind is Kind.TOOLS else None
+
+
+def _list_values(option: Option, word: str, names: Names, sessions: Collection[str]) -> Iterable[str]:
+    match option.kind:
+        case Kind.MODEL | Kind.MODELS:
+            return {*_list_models(), *_list_own(names, lambda value: isinstance(value, Answers))}
+        case Kind.TOOLS:
+            of_sources = (
+                f"{name}.{one}"
+                for name in _list_own(names)
+                if isinstance(source := names[name], ToolSource)
+                for one in source.list_tools()
+            )
+            functions = _list_own(names, lambda value: inspect.isroutine(value) or _holds_functions(value))
+            return [*functions, *of_sources]
+        case Kind.OUTPUT:
+            return _list_own(names, _is_output)
+        case Kind.SESSION:
+            return sessions
+        case Kind.POLICY:
+            return ["full", "ask", *_list_own(names, _may_be_policy(names))]
+        case Kind.KEY:
+            return [name for name in {*os.environ, *_list_own(names)} if names_key(name)]
+        case Kind.TABLE:
+            return _list_own(names, lambda value: holds_rows(value) and not callable(value))
+        case Kind.EXECUTOR:
+            return _list_own(names, _is_executor)
+        case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
+            paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - the path stays as it was begun
+            if option.kind is Kind.FOLDER:
+                return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
+            may_be_attached = option.kind is Kind.ATTACHED
+            values = _list_own(names, lambda value: not (callable(value) or inspect.ismodule(value)))
+            return [*paths, *(values if may_be_attached else ())]
+        case _:
+            return option.check.choices
+
+
+def _may_be_policy(names: Names) -> Fits:
+    """Return a function for `_list_own`: a policy is a mapping of tools to modes, or a function that is not a tool."""
+    tools = find_marked_tools(names)
+
+    def fits(value: object) -> bool:
+        if inspect.isroutine(value):
+            return value not in tools
+        is_mapping = isinstance(value, Mapping) and bool(value)
+        return is_mapping and not isinstance(attempt_call(check_policy, value), Raised)
+
+    return fits
+
+
+def _list_models() -> Iterable[str]:
+    if not litellm_loaded():
+        start_loading()  # for the next Tab, and for the run
+        return _FEW_MODELS
+    known = (
+        name if "/" in name else f"{facts.get('litellm_provider')}/{name}"
+        for name, facts in load_litellm().model_cost.items()
+        if facts.get("mode") in ("chat", "responses")
+    )
+    return {*_FEW_MODELS, *known}

@@ -1,9 +1,8 @@
-"""The options of `%%toolloop` and `%toolloop`: the table OPTIONS, and the parser, the settings and the help made from this
-table.
+"""The options of `%%toolloop` and `%toolloop`. An option is one row of the table OPTIONS.
 
-An option is one row of OPTIONS. These are made from the rows: the parser of the option line, the notebook's settings (`%config
-ToolLoop`), the help (`%%toolloop?`), the page docs/options.md (`./dev docs`), the completions for Tab (`assist`), the check of
-each value, and the keyword arguments for the Python API (`cell`).
+These are made from the rows: the parser of the option line, the notebook's settings (`%config ToolLoop`), the help
+(`%%toolloop?`), the page docs/options.md (`./dev docs`), the completions for Tab (`names`), the check of each value, and the
+keyword arguments for the Python API (`cell`).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import itertools
 import json
 import math
 import numbers
@@ -260,12 +260,10 @@ class _Parser(argparse.ArgumentParser):
         raise Mistake(f"{named[1]} {'wants a' if option.what else 'takes no'} value; write {write}")
 
 
-_FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
+_ACTIONS: Mapping[Kind, Mapping[str, Any]] = {
     Kind.SWITCH: {"action": "store_true"},
     Kind.TOOLS: {"nargs": "*"},
-    Kind.PAIRS: {"action": "append"},
-    Kind.ATTACHED: {"action": "append"},
-    Kind.MODELS: {"action": "append"},
+    **{kind: {"action": "append"} for kind in (Kind.PAIRS, Kind.ATTACHED, Kind.MODELS)},
 }
 
 
@@ -277,8 +275,8 @@ def parse(line: str, names: Names | None = None) -> Options:
     parser = _Parser(prog="%%toolloop", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
         if option.typed:
-            form = _FORM_OF.get(option.kind, {})
-            parser.add_argument(*option.typed, dest=option.name, default=argparse.SUPPRESS, **form)
+            action = _ACTIONS.get(option.kind, {})
+            parser.add_argument(*option.typed, dest=option.name, default=argparse.SUPPRESS, **action)
     words = list(_name_completion_options(split_words(line)))
     found, rest = parser.parse_known_args(words)
     if rest:
@@ -361,47 +359,37 @@ def _redact(message: str) -> str:
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
     """Return a message for a word that is neither an option nor the value of an option. It says what to write instead."""
-    if not word.startswith("-") or word.strip("-") == "":
-        if typed := _quote_text(word, words):
-            return f"a text of several words needs quotes: {typed}"
-        at = words.index(word)
-        if at > 1 and words[at - 2] == "--set":
-            value = next(iter(words[at + 1 :]), "VALUE") if word == "=" else word
-            return f"--set takes one word without blanks: --set {words[at - 1].rstrip('=')}={value}"
-        if words.index(word) > 0 and words[words.index(word) - 1] == "--replay-loose":
-            return f"--replay-loose takes no file; write --replay {word} --replay-loose"
-        if words.index(word) > 1 and words[words.index(word) - 2] == "--api-key":
-            return "--api-key takes one word, the NAME of a variable (never the key)"
-        return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
-    if word in ("-h", "--help"):
+    if word.startswith("-") and word.strip("-"):
+        return _explain_unknown_flag(word.partition("=")[0])
+    at = words.index(word)
+    flag, value = ["", "", *words][at : at + 2]
+    option = find_option(flag)
+    if option is not None and option.takes in ("TEXT", "FOLDER", "FILE"):
+        text = [value, *itertools.takewhile(lambda one: find_option(one) is None, words[at:])]
+        return f'a text of several words needs quotes: {flag} "{" ".join(text)}"'
+    if flag == "--set":
+        meant = next(iter(words[at + 1 :]), "VALUE") if word == "=" else word
+        return f"--set takes one word without blanks: --set {value.rstrip('=')}={meant}"
+    if flag == "--api-key":
+        return "--api-key takes one word, the NAME of a variable (never the key)"
+    return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
+
+
+def _explain_unknown_flag(flag: str) -> str:
+    if flag in ("-h", "--help"):
         return "%%toolloop? in a cell of its own shows the options"
-    flag = word.split("=", maxsplit=1)[0]
     if meant := _find_by_other_word(flag):
         return f"there is no {flag}; write {meant.typed[-1]}"
-    ours = [flag for option in OPTIONS for flag in option.typed]
+    ours = [one for option in OPTIONS for one in option.typed]
     if not any(one.startswith(flag.lower()) for one in ours):
         from ...core.models import find_completion_option
 
-        if meant_option := find_completion_option(flag.strip("-").replace("-", "_").partition(":")[0]):
-            return f"unknown option {flag}; did you mean --set {meant_option}=…?"
+        if name := find_completion_option(flag.strip("-").replace("-", "_").partition(":")[0]):
+            return f"unknown option {flag}; did you mean --set {name}=…?"
     near = difflib.get_close_matches(flag, ours, n=1)
     return f"unknown option {flag}" + (
         f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
     )
-
-
-def _quote_text(stray: str, words: Sequence[str]) -> str:
-    """If `stray` is part of a text without quotes, return the option and the whole text in quotes; else ""."""
-    at = words.index(stray) if stray in words else 0
-    option = find_option(words[at - 2]) if at > 1 else None
-    if option is None or option.takes not in ("TEXT", "FOLDER", "FILE"):
-        return ""
-    text = [words[at - 1]]
-    for word in words[at:]:
-        if find_option(word):
-            break
-        text.append(word)
-    return f'{words[at - 2]} "{" ".join(text)}"'
 
 
 # --- values ---------------------------------------------------------------------------------------------------
@@ -462,6 +450,7 @@ _INSTEAD = {
 def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
     """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, which the notebook would save."""
     found = {}
+    is_set, names = flag == "--set", names or {}
     for word in given:
         key, equals, value = word.partition("=")
         if not equals or not key:
@@ -471,30 +460,26 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
                 f"{flag} {key}=… would save a key with the notebook. For a key, use --api-key NAME (of a variable). Put "
                 "headers and other credentials into a variable, aagent(…, options=ToolLoopOptions(…)), or the environment"
             )
-        if flag == "--set" and key in _INSTEAD:
+        if is_set and key in _INSTEAD:
             raise Mistake(
                 f"--set {key}=… has no effect, since the run sets {key} itself; use {_INSTEAD[key]}"
             )
-        found[key] = read_value(value, names or {}, bare=flag == "--set")
-        if flag == "--set" and found[key] == value and (how := _explain_text(value, names or {})):
-            raise Mistake(_redact(f"--set {key}: {value} {how}"))
-        if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
-            text = f"""write a text in two kinds of quotes: --set '{key}="…"'"""
-            raise Mistake(
-                _redact(
-                    f"--set {key}: {value} is neither JSON nor the name of a variable with such a value; {text}"
-                )
-            )
+        found[key] = read_value(value, names, bare=is_set)
+        if is_set and found[key] == value and (why := _explain_text(key, value, names)):
+            raise Mistake(_redact(f"--set {key}: {value} {why}"))
     return found
 
 
-def _explain_text(value: str, names: Names) -> str:
-    """Return how to write a value that was read as text, but is probably a number or a variable; "" for other values."""
+def _explain_text(key: str, value: str, names: Names) -> str:
+    """Return how to write a value that was read as text, but is probably a number, data or a variable; "" for other values."""
     if re.fullmatch(r"[+-]?\d+(,\d+)+", value):
         return "is no number: write a number without a comma, such as 10000 or 0.5"
     name = re.fullmatch(r"\$?\{?(\w+)\}?", value)
     if name and name[1] != value and name[1] in names:
         return f"is no variable: write {name[1]}, or {{{{{name[1]}}}}}"
+    if value.startswith(("[", "{")):
+        quoted = f"""write a text in two kinds of quotes: --set '{key}="…"'"""
+        return f"is neither JSON nor the name of a variable with such a value; {quoted}"
     return ""
 
 

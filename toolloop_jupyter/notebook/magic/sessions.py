@@ -64,11 +64,22 @@ class NamedSession:
 
     session: AsyncSession
     cells: list[TurnOrigin] = field(default_factory=list)
-    knows_that_turns_add_up: bool = False
-    """True if a note has told the person that a cell which runs again adds a turn to this session."""
     had: set[str] = field(default_factory=set)
     """The names of the tools of earlier cells. The permissions last for the whole session, so they may have rules for these
     tools."""
+    _has_told: bool = False
+    """True if `tell_that_turns_add_up` has returned its note."""
+
+    def tell_that_turns_add_up(self, name: str) -> list[str]:
+        """Return a note for a front-end that sends no cell ids: a cell that runs again adds a turn. Return [] for the first turn,
+        and if the session has had this note.
+        """
+        number = len(self.turns()) + 1
+        if number == 1 or self._has_told:
+            return []
+        self._has_told = True
+        again = f"a cell that runs again adds a turn (this is turn {number} of {name!r})"
+        return [f"this front-end sends no cell ids, so {again}; to forget all turns: %toolloop reset {name}"]
 
     def turns(self) -> list[TurnOrigin]:
         """Return the origin of each turn that `rewind` can go back to."""
