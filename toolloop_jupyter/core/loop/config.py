@@ -124,7 +124,8 @@ def find_route(
             raise ValueError(f"{needs} the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE")
         if not key:
             raise ValueError(f"{needs} a gateway virtual key: pass api_key= or set LITELLM_PROXY_API_KEY")
-        secrets["extra_headers"] = headers = {"x-litellm-tags": TAGS}
+        headers = {"x-litellm-tags": TAGS}
+        secrets = {"api_key": key, "extra_headers": headers}
         if metadata:
             headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
     if key:

@@ -90,10 +90,8 @@ class Channel:
 
     def take(self) -> Event:
         """Return the oldest unread event, and let the turn go on if it waits for the reader."""
-        event = self.events.popleft()
-        if len(self.events) < MOST_UNREAD:
-            self.room.set()
-        return event
+        self.room.set()
+        return self.events.popleft()
 
     def stop(self, reason: StopReason) -> None:
         """Cancel the turn. If this is called twice, the first reason counts. Call this on the turn's own event loop."""
