@@ -281,7 +281,7 @@ def run_turns(given: dict[str, Any]) -> Seen:
     }
     if given["form"] == "objects":
         stand_in = _StandIn(script)
-        with mock.patch.object(client, "load_litellm", return_value=stand_in):
+        with mock.patch.object(client.load_litellm(), "acompletion", stand_in.acompletion):
             watch(seen, "stub/x", stop=given.get("stop"), **keywords)
     else:
         watch(seen, script, stop=given.get("stop"), **keywords)

@@ -237,17 +237,11 @@ def test_repair_always_makes_a_valid_history(messages):
 
 
 class Provider:
-    """Stands in for the litellm module: streams what a script says, with a suspension at each piece."""
+    """Stands in for LiteLLM's `acompletion`: streams what a script says, with a suspension at each piece."""
 
     def __init__(self, rng):
         self.rng = rng
         self.made = 0
-
-    def __getattr__(self, name):
-        """LiteLLM's tables are the real ones."""
-        import litellm
-
-        return getattr(litellm, name)
 
     async def acompletion(self, *, messages, **_):
         await asyncio.sleep(0)
@@ -322,7 +316,7 @@ async def stopped_at_random(seed, monkeypatch):
     """One session whose first turn is stopped at a random suspension, if it is reached, and its second is not."""
     rng = random.Random(seed)
     provider = Provider(rng)
-    monkeypatch.setattr(client, "load_litellm", lambda: provider)
+    monkeypatch.setattr(client.load_litellm(), "acompletion", provider.acompletion)
     session = aagent_session(
         Harness.TOOL_LOOP, model="stub/x", tools=TOOLS, **rng.choice(({}, {"max_turns": 2}))
     )

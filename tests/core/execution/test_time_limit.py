@@ -11,7 +11,8 @@ import weakref
 
 import pytest
 
-from toolloop_jupyter.core.execution import TimeLimit, runner, uncounted
+from toolloop_jupyter.core.execution import limit_time, runner, uncounted
+from toolloop_jupyter.core.execution.runner import TimeLimit
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ async def test_a_limit_within_a_limit(clock):
 async def test_it_ends_by_itself():
     """On the real clock a limit is reached without anybody who looks; None is no limit."""
     reached, never = asyncio.Event(), asyncio.Event()
-    with TimeLimit(None, never.set), TimeLimit(0.01, reached.set):
+    with limit_time(None, never.set), limit_time(0.01, reached.set):
         await asyncio.wait_for(reached.wait(), 60)
     assert not never.is_set()
 

@@ -468,32 +468,39 @@ _AGAIN = 0.01
 """The least seconds until a limit looks at the time again."""
 
 
-class TimeLimit:
-    """Calls `reached` on the event loop when the `with` block has lasted for `seconds`, without the time in `uncounted()`."""
+def limit_time(
+    seconds: float | None, reached: Callable[[], None]
+) -> contextlib.AbstractContextManager[object]:
+    """Return a context that calls `reached` on the running event loop when the context has lasted for `seconds`.
 
-    def __init__(self, seconds: float | None, reached: Callable[[], None]) -> None:
-        """If `seconds` is None, there is no limit. The time is that of the running event loop."""
+    The time in `uncounted()` does not count. If `seconds` is None, there is no limit.
+    """
+    return contextlib.nullcontext() if seconds is None else TimeLimit(seconds, reached)
+
+
+class TimeLimit:
+    """The context of `limit_time`."""
+
+    def __init__(self, seconds: float, reached: Callable[[], None]) -> None:
         self._seconds, self._reached = seconds, reached
         self._lock = threading.Lock()  # a tool's thread may wait, too
         self._deadline = self._wait_began = 0.0
         self._waits = 0
         """How many waits that do not count go on now."""
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._token: contextvars.Token[tuple[TimeLimit, ...]] | None = None
+        self._timer: asyncio.TimerHandle
+        self._token: contextvars.Token[tuple[TimeLimit, ...]]
 
     def __enter__(self) -> None:
-        if self._seconds is not None:
-            self._deadline = self._now() + self._seconds
-            self._timer = self._loop.call_later(self._seconds, self._look)
-            self._token = _limits.set((*_limits.get(), self))
+        self._deadline = self._now() + self._seconds
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        self._token = _limits.set((*_limits.get(), self))
 
     def __exit__(self, *_: object) -> None:
-        if self._timer is not None and self._token is not None:
-            self._timer.cancel()
-            del self._reached  # a task that the block leaves behind keeps this object, and nothing of the run
-            with contextlib.suppress(ValueError):  # the collector may close a coroutine in another context
-                _limits.reset(self._token)
+        self._timer.cancel()
+        del self._reached  # a task that the block leaves behind keeps this object, and nothing of the run
+        with contextlib.suppress(ValueError):  # the collector may close a coroutine in another context
+            _limits.reset(self._token)
 
     def count_wait(self, change: int) -> None:
         """Note that a wait begins (`change` is 1) or ends (-1). After the last wait, move the deadline by the time waited."""

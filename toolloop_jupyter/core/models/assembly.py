@@ -170,10 +170,12 @@ class Assembly:
             message["tool_calls"] = calls
         if thought := self.words.thought:
             message["reasoning_content"] = thought
-        attached = self.attachments.all() if self.attachments else ()
-        if pictures := [one.address for one in attached if one.kind == "picture" and one.address]:
-            images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
-            message["images"] = join_surrogates_in(images)
+        if self.attachments:
+            addresses = [
+                one.address for one in self.attachments.all() if one.kind == "picture" and one.address
+            ]
+            images = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
+            message.update({"images": join_surrogates_in(images)} if images else {})
         if self.returned is not None:
             message.update(join_surrogates_in(self.returned.as_sent()))
         return message
@@ -361,7 +363,7 @@ class Calls:
         object is a call. Each call has a different id, and none of these ids was in `used`.
         """
         count, told = 0, set[tuple[str | int | None, str, str]]()
-        for call in self._list_calls():
+        for call in self.calls if self._old is None else self._merge(self._old):
             several = split_objects(call.arguments)
             if count + len(several) > MOST_CALLS:
                 several = [call.arguments]  # later, these arguments are refused: they are not one object
@@ -382,16 +384,14 @@ class Calls:
                 extra = join_surrogates_in(call.extra) if call.extra else {}
                 yield {"id": call_id, "type": "function", "function": function, **extra}
 
-    def _list_calls(self) -> list[_Call]:
+    def _merge(self, old: Calls) -> list[_Call]:
         """Return the calls. If `tool_calls` has only a part of the only call, take the rest from `function_call`."""
-        if self._old is None:
-            return self.calls
         if len(self.calls) == 1:
-            call, old = self.calls[0], self._old.calls[0]
-            call.name = call.name or old.name
+            call = self.calls[0]
+            call.name = call.name or old.calls[0].name
             if not call.begun:
-                call.extend(old.arguments)
-        return self.calls or self._old.calls
+                call.extend(old.calls[0].arguments)
+        return self.calls or old.calls
 
 
 _SEAM = re.compile(r"\}\s*\{")

@@ -389,6 +389,8 @@ def find_cache_marks(
     contains "claude", or if the user has set `enable_prompt_caching`. The gateway passes the marks to the provider or
     removes the marks. If the user has set other cache options or marks, this function returns {}.
     """
+    if is_ours(model):
+        return {}
     own = [name for name in _OWN_MARKS if given.get(name) is not None]
     if model.startswith(PROXY):
         asked = own == ["enable_prompt_caching"] and given["enable_prompt_caching"] is True
