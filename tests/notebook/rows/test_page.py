@@ -16,7 +16,7 @@ from toolloop_jupyter.core.events import Approval, ArgumentInvalid, Request, Row
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.core.session import build_config
 from toolloop_jupyter.notebook.live import LOADING
-from toolloop_jupyter.notebook.rows import RowsPage, RowsPageOptions, tell_size_of_rows
+from toolloop_jupyter.notebook.rows import RowsPage, tell_size_of_rows
 from toolloop_jupyter.notebook.rows import page as page_module
 from toolloop_jupyter.notebook.rows.page import TICK, LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.transcript import head
@@ -47,7 +47,7 @@ def say_again(messages):
 
 async def run_in(cell, rows, model, prompt="{{text}}", rows_options=None, tools=(), **options):
     """Run rows in this cell, as `%%toolloop --each` does; gives back the run."""
-    page = RowsPage(cell, head("m", []), RowsPageOptions(**options))
+    page = RowsPage(cell, [head("m", [])], **options)
     permissions = "ask" if tools else "full"
     config = build_config(model=model, tools=tools, permissions=permissions)
     run = RowsRun(config, prompt, rows, rows_options or RowsOptions(concurrency=32), ask=page.ask)
@@ -178,7 +178,7 @@ def test_the_size_of_a_run():
 async def test_a_question_names_its_row():
     """While somebody is asked, the block says about which row; a decision by code ends it."""
     cell = Cell()
-    page = RowsPage(cell, head("m", []), RowsPageOptions())
+    page = RowsPage(cell, [head("m", [])])
     approval = Approval("double", {"x": 1})
     approval.allow(by="code")
     await page.ask(approval, 17, 1000)
@@ -189,7 +189,7 @@ async def test_rows_that_wait_for_the_import(monkeypatch):
     """Rows that wait for LiteLLM's import say so in the block, until the import has ended."""
     ready, cell = threading.Event(), Cell()
     monkeypatch.setattr(page_module, "is_ready", ready.is_set)
-    page = RowsPage(cell, head("m", []), RowsPageOptions())
+    page = RowsPage(cell, [head("m", [])])
     assert page.before_import()
     ticker = asyncio.ensure_future(page._tick())
     try:

@@ -33,7 +33,7 @@ from ...core.tools import find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
-from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
+from ..rows import RowsPage, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
 from .names import (
     find_attached,
@@ -443,14 +443,15 @@ class Notebook:
             config = dataclasses.replace(config, observers=(*config.observers, recorder))
         route = config.route
         tape = CellTape(route.model, route.answers, recorder)
-        shown = RowsPageOptions(
+        notes = [] if is_dry else self._list_notes(config, options["instructions"])
+        page = RowsPage(
+            cell,
+            [_make_head(config, options, tape, route.title), *notes],
             name=options["as"],
             unattended=options["on_unattended"],
             means=options["ask"],
-            notes=[] if is_dry else self._list_notes(config, options["instructions"]),
             finish=lambda: [notice(words, "warning") for words in tape.list_warnings()],
         )
-        page = RowsPage(cell, _make_head(config, options, tape, route.title), shown)
         if not options["executor"]:  # a worker's process has no page
             config = dataclasses.replace(config, observers=(*config.observers, page))
         with _in_words_of_options():

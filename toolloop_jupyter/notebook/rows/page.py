@@ -12,7 +12,6 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...core.events import Approval, Observer, Request, RowsProgress
@@ -46,32 +45,30 @@ LONGEST_WAIT = 300.0
 """`LinesNowAndThen` waits at most this many seconds between two lines."""
 
 
-@dataclass(frozen=True)
-class RowsPageOptions:
-    """The options of a RowsPage: what it shows beside the rows, and how it asks for approvals."""
-
-    name: str | None = None
-    """The notebook's variable that gets the Rows; None if no variable gets them."""
-    unattended: Unattended = "deny"
-    means: Means = "auto"
-    notes: Sequence[Block] = ()
-    """Blocks above the rows."""
-    finish: Callable[[], Sequence[Block]] = tuple
-    """The page calls this function at the end of the run, and shows the returned blocks below the rows."""
-
-
 class RowsPage(Observer):
     """Shows one rows run in one cell, with the approval cards of its tool calls.
 
     As an observer of the rows, the page says when they wait for LiteLLM's import.
     """
 
-    def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
-        """`head` is the line above the rows."""
+    def __init__(
+        self,
+        cell: kernel.Cell,
+        above: Sequence[Block],
+        *,
+        name: str | None = None,
+        unattended: Unattended = "deny",
+        means: Means = "auto",
+        finish: Callable[[], Sequence[Block]] = tuple,
+    ) -> None:
+        """`above`: the blocks above the rows. `name`: the notebook's variable that gets the Rows. `finish` is called at the end
+        of the run, and returns the blocks below the rows.
+        """
         column = OutputColumn(cell, owns=True)
-        self._head, self._options = [head, *options.notes], options
+        self._above, self._name, self._finish = above, name, finish
+        self._unattended, self._means = unattended, means
         self._block, self._card = column.output(), column.output()
-        self._screen = _choose_screen(column, self._block, self._head)
+        self._screen = _choose_screen(column, self._block, above)
         self._find_progress: Callable[[], RowsProgress] = RowsProgress
         self._state = ""
         self._is_loading = False
@@ -94,9 +91,9 @@ class RowsPage(Observer):
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the last line says that the run was stopped
                 await run.collect()
-            head, *notes = self._head
-            end = draw_finished_rows(run.rows, self._options.name)
-            record = together([without_style(head), *notes, end, *self._options.finish()])
+            head, *notes = self._above
+            end = draw_finished_rows(run.rows, self._name)
+            record = together([without_style(head), *notes, end, *self._finish()])
         finally:
             ticker.cancel()
             self._screen.end()
@@ -112,7 +109,7 @@ class RowsPage(Observer):
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
         """Ask a person to approve a tool call of a row. Afterwards, the card is removed: the row's Result has the decision."""
-        row, options = name_row(number, total), self._options
+        row = name_row(number, total)
 
         async def show_card(asked: Approval) -> None:
             record = notice(f"{row}: {asked.tool} waits for a decision")
@@ -125,8 +122,8 @@ class RowsPage(Observer):
             await ask_person(
                 approval,
                 show_card,
-                unattended=options.unattended,
-                means=options.means,
+                unattended=self._unattended,
+                means=self._means,
                 reach=REACH_OF_ROWS,
             )
         finally:
