@@ -141,6 +141,11 @@ class Job:
     key: str
     host: Host = Host()  # noqa: RUF009 - it has no state
 
+    def make_row(self, result: Result | None, error: str | None, seconds: float = 0.0) -> Row:
+        """Return the Row at the end of the run. `error` is put into one line."""
+        line = None if error is None else " ".join(error.split())
+        return Row(self.number, self.key, self.input, result, line, seconds)
+
 
 class JobSource:
     """Reads the rows of a table and makes their jobs. Each row is read only when it is needed."""
@@ -246,7 +251,7 @@ def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | 
     """
     made = attempt_call(configure_row, config, job)
     if isinstance(made, Raised):
-        return Row(job.number, job.key, job.input, None, " ".join(describe_error(made.error, 500).split()))
+        return job.make_row(None, describe_error(made.error, 500))
     session = AsyncSession(made, streamed=False, allowed=allowed)
     return AsyncEventStream(session, job.prompt, streamed=False)
 
@@ -265,8 +270,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
         error = str(unfit)
     if result is not None and result.model != config.route.title:
         result = dataclasses.replace(result, model=config.route.title)
-    line = None if error is None else " ".join(error.split())
-    return Row(job.number, job.key, job.input, result, line, time.monotonic() - began)
+    return job.make_row(result, error, time.monotonic() - began)
 
 
 def _explain_end(result: Result, config: Config) -> str | None:

@@ -23,7 +23,7 @@ from contextlib import nullcontext, suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, TypeAlias
 
-from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host, Row
+from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host
 from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
 from ..loop import Allowed, Config, may_ask
 from ..models import find_responder
@@ -41,6 +41,8 @@ MOST_LOST = 3
 """The most tries for a row whose worker dies. In the last try, the row is sent alone."""
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
 """A function that keeps a row. It gets the data of a row that a worker has run, and the row's job."""
+Address: TypeAlias = tuple[Any, bytes]
+"""Where workers on this machine send rows: (the address, the key)."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
@@ -166,7 +168,7 @@ class Workers:
             self._executor.shutdown(wait=False)
 
     async def _run_chunk(
-        self, chunk: Sequence[Job], address: object, take: Callable[[str], object], lost: int = 0
+        self, chunk: Sequence[Job], address: Address, take: Callable[[str], object], lost: int = 0
     ) -> None:
         """Run one chunk. If the worker dies, the rows without a result are sent to a worker again. Each row has MOST_LOST tries.
 
@@ -194,22 +196,22 @@ class Workers:
         else:
             why = f"its worker was lost {MOST_LOST} times: {describe_error(outcome.error, 200)}"
             for job in jobs:
-                take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
+                take(json.dumps(encode_row(job.make_row(None, why))))
 
-    async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
+    async def _submit(self, jobs: Sequence[Job], address: Address) -> Outcome:
         """Run rows in a worker. Return an Outcome with the lines of the rows, or with the error."""
         sent = [
             dataclasses.replace(job, input=job.input if self._takes_rows else {}, host=Host()) for job in jobs
         ]
-        packed = attempt_call(self._pickler.dumps, sent)
-        if isinstance(packed, Raised):
-            return Outcome(error=packed.error)
-        future = attempt_call(self._executor.submit, run_chunk, self._parcel, packed, address)
+        future = attempt_call(
+            lambda: self._executor.submit(run_chunk, self._parcel, self._pickler.dumps(sent), address)
+        )
         if isinstance(future, Raised):
             return Outcome(error=future.error)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
-        return await attempt(asyncio.wrap_future(future))
+        waiting = asyncio.wrap_future(future)
+        return await attempt(waiting)
 
     def _take_back(self) -> None:
         """Cancel the chunks that no worker has begun. The other chunks run to their end."""
@@ -242,7 +244,7 @@ class _Mailbox:
         self._take, self._loop, key = take, asyncio.get_running_loop(), os.urandom(32)
         self._listener = Listener(("127.0.0.1", 0), backlog=16, authkey=key)
         self._is_open = True
-        self.address = self._listener.address, key
+        self.address: Address = self._listener.address, key
 
     def __enter__(self) -> _Mailbox:
         threading.Thread(target=self._accept, name="toolloop-rows", daemon=True).start()
@@ -274,12 +276,12 @@ _worker = threading.local()
 """Holds one event loop for each thread of a worker."""
 
 
-def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -> list[str]:
+def run_chunk(parcel: bytes, packed: bytes, address: Address) -> list[str]:
     """Run rows in this worker and return their lines. If `address` can be reached, also send each line there when it is ready."""
     if not hasattr(_worker, "loop"):
         _worker.loop = asyncio.new_event_loop()  # connections stay open from one chunk to the next
-    here = None if address is None else attempt_call(Client, address[0], None, address[1])
-    connection = None if here is None or isinstance(here, Raised) else here
+    here = attempt_call(Client, address[0], None, address[1])
+    connection = None if isinstance(here, Raised) else here
     try:
         made: list[str] = _worker.loop.run_until_complete(
             _run_jobs(pickle.loads(parcel), pickle.loads(packed), connection)  # noqa: S301 - we have packed it
