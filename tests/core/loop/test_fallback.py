@@ -19,7 +19,7 @@ from toolloop_jupyter import (
 )
 from toolloop_jupyter.core.events import Observer
 from toolloop_jupyter.core.loop import turn
-from toolloop_jupyter.core.loop.config import Route, find_fallbacks
+from toolloop_jupyter.core.loop.config import Route, find_routes
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching import ScriptedModel, call, deltas, error, text
 
@@ -130,7 +130,7 @@ async def test_nothing_of_the_first_route_goes_along(two):
 )
 def test_who_gets_the_key(first, fallback, shares):
     """The run's address and key go to a model of the same provider, by its name; to no other, and not where nothing is said."""
-    (route,) = find_fallbacks([fallback], first, "the-key", "http://here", {})
+    _, route = find_routes([first, fallback], "the-key", "http://here", {})
     assert route.secrets.get("api_key") == ("the-key" if shares else None)
     assert route.options.get("api_base") == ("http://here" if shares else None)
 

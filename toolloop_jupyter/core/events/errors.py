@@ -223,8 +223,9 @@ CHECKS: Mapping[str, Check] = {
 """Name of a keyword or of a field of `ToolLoopOptions` or `RowsOptions` -> the check of its value."""
 
 
-def check_values(values: Mapping[str, object]) -> None:
-    """Check the values of a run's keywords. If some are wrong, raise one error that names all faults.
+def check_values(values: Mapping[str, object]) -> dict[str, Any]:
+    """Check the values of a run's keywords, and return them, with plain numbers. If some are wrong, raise one error that names all
+    faults.
 
     The error is ArgumentTypeInvalid if all faults are wrong types, else ArgumentInvalid.
     """
@@ -232,3 +233,4 @@ def check_values(values: Mapping[str, object]) -> None:
     if faults := [fault for fault in found if fault is not None]:
         only_types = all(isinstance(fault, ArgumentTypeInvalid) for fault in faults)
         raise (ArgumentTypeInvalid if only_types else ArgumentInvalid)("; ".join(map(str, faults)))
+    return {name: make_plain_number(value) for name, value in values.items()}

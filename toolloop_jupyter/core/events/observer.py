@@ -94,14 +94,16 @@ class Observers(tuple[Observer, ...]):
 
     __slots__ = ()
 
-    async def wait_for(
+    async def await_hook(
         self, hook: Callable[Concatenate[Observer, P], Awaitable[None]], *facts: P.args, **more: P.kwargs
     ) -> None:
         """Call an async hook of each observer with `facts`, one after another."""
         for one in self:
             await getattr(one, hook.__name__)(*facts, **more)
 
-    def tell(self, hook: Callable[Concatenate[Observer, P], None], *facts: P.args, **more: P.kwargs) -> None:
+    def call_hook(
+        self, hook: Callable[Concatenate[Observer, P], None], *facts: P.args, **more: P.kwargs
+    ) -> None:
         """Call a hook of each observer with `facts`."""
         for one in self:
             getattr(one, hook.__name__)(*facts, **more)

@@ -6,8 +6,7 @@ from .config import (
     Route,
     ToolLoopOptions,
     find_approver,
-    find_fallbacks,
-    find_route,
+    find_routes,
     may_ask,
     read_gateway,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values, make_plain_number
+from ..events import Host, ImageMode, Observer, OnLimit, check_values
 from ..execution import Raised, attempt_call
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
@@ -56,9 +56,7 @@ class ToolLoopOptions:
     not know. "never": none of these is sent; a prompt that contains one raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:
-        check_values(vars(self))
-        for name, value in list(vars(self).items()):
-            object.__setattr__(self, name, make_plain_number(value))
+        vars(self).update(check_values(vars(self)))
 
     def __repr__(self) -> str:
         shown = {k: hiding.HIDDEN if hiding.holds_key(k, v) else v for k, v in self.completion_kwargs.items()}
@@ -95,7 +93,7 @@ class Route:
         return self.title if self.answers is None else self.answers.next_title or self.title
 
 
-def find_route(
+def _find_route(
     model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
 ) -> Route:
     """Return the route to `model`.
@@ -136,20 +134,18 @@ def find_route(
     return Route(name, options, secrets, answers)
 
 
-def find_fallbacks(
-    models: Sequence[object],
-    first: object,
-    api_key: str | None,
-    api_base: str | None,
-    metadata: Mapping[str, object],
+def find_routes(
+    models: Sequence[object], api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
 ) -> tuple[Route, ...]:
-    """Return the routes to `models`. Only models of the same provider as `first` get the run's address and key."""
-    made = []
-    for model in models:
-        shares = _find_provider(model) == _find_provider(first) != ""
-        route = find_route(model, api_key if shares else None, api_base if shares else None, metadata)
-        made.append(route if shares else replace(route, has_own_options=False))
-    return tuple(made)
+    """Return the routes to the model and its fallbacks. Only fallbacks of the same provider get the run's address and key."""
+    model, *fallbacks = models
+    routes = [_find_route(model, api_key, api_base, metadata)]
+    for one in fallbacks:
+        if _find_provider(one) == _find_provider(model) != "":
+            routes.append(_find_route(one, api_key, api_base, metadata))
+        else:
+            routes.append(replace(_find_route(one, None, None, metadata), has_own_options=False))
+    return tuple(routes)
 
 
 def _find_provider(model: object) -> str:

@@ -90,7 +90,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
         await turn.outlet.emit(call)
         bound = _bind(turn, sent, tool, refusal)
         mode, why = await find_mode(turn.config.permissions, bound)
-        await turn.observers.wait_for(Observer.before_call, call, bound.json)
+        await turn.observers.await_hook(Observer.before_call, call, bound.json)
         if mode == "ask":
             async with gate.ask_person():
                 shown = Version.of(bound.tool.function)
@@ -102,7 +102,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
         else:
             permit = Permit(bound, Decision(allowed=True, reason=why, by="policy") if why else None)
         ruling = permit
-        await turn.observers.wait_for(Observer.before_tool, call, permit.bound.json)
+        await turn.observers.await_hook(Observer.before_tool, call, permit.bound.json)
         async with gate.use_tool(bound.tool.function, parallel=bound.tool.settings.parallel):
             turn.outlet.checkpoint()
             turn.history.answer(call.id, CANCELLED)
@@ -119,7 +119,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
     finally:
         turn.history.answer(call.id, result.output, result.pictures)
         turn.outlet.record(result)
-        turn.observers.tell(Observer.after_call, call, result)
+        turn.observers.call_hook(Observer.after_call, call, result)
         end = turn.spent.now()
         turn.spent.spans.append(Span("tool", call.name, began, end, is_error=result.is_error))
     turn.outlet.checkpoint()
@@ -182,7 +182,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
     def sink(kind: str, payload: Any) -> None:
         if keeper is not None:
             keeper.take(kind, payload)
-        listeners.tell(Observer.output, call, kind, payload)
+        listeners.call_hook(Observer.output, call, kind, payload)
 
     def note(stopped: bool) -> None:  # noqa: FBT001 - called with one value
         state = "could not be stopped and runs on in the background; its result is dropped"
@@ -192,7 +192,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
     if tool.context_parameter:
         context = ToolContext(
             call.id,
-            lambda progress: observers.tell(Observer.progress, call, progress),
+            lambda progress: observers.call_hook(Observer.progress, call, progress),
             ask_in_turn,
             turn.tool_calls,
         )
@@ -203,7 +203,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
                 start,
                 thread=tool.settings.thread and tool.kind in ("sync", "generator"),
                 limit=tool.settings.timeout,
-                on_item=lambda item: observers.tell(Observer.item, call, item),
+                on_item=lambda item: observers.call_hook(Observer.item, call, item),
                 on_left_behind=note,
             )
     except asyncio.CancelledError:

@@ -296,11 +296,11 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     forbids the next call. `is_closing`: True for the last model call of a turn that has reached a limit.
     """
     readers = Observers(one for one in turn.observers if one.wants_deltas)
-    on_delta = (lambda at, delta: readers.tell(Observer.delta, at, delta)) if readers else None
+    on_delta = (lambda at, delta: readers.call_hook(Observer.delta, at, delta)) if readers else None
     gate = turn.config.host.gate
     while True:
         request, is_last = make_request(turn), not turn.config.fallbacks
-        await turn.observers.wait_for(Observer.before_model, request)
+        await turn.observers.await_hook(Observer.before_model, request)
         turn.outlet.checkpoint()
         call = ModelCall(request, turn.outlet.emit, on_delta=on_delta, gate=gate, is_last=is_last)
         began = turn.spent.now()
@@ -319,7 +319,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     turn.spent.add(span, reply.usage, reply.cost, reply.known_cost)
     gate.add_cost(reply.known_cost)
     calls = _store_reply(turn.history, reply)
-    await turn.observers.wait_for(Observer.after_model, reply)
+    await turn.observers.await_hook(Observer.after_model, reply)
     return reply, calls
 
 
@@ -361,7 +361,7 @@ async def _go_on_with_fallback(
     if turn.config.fallbacks and end is None:
         failed = turn.config.route.title
         turn.switch_to_fallback()
-        await turn.observers.wait_for(Observer.model_failed, error)
+        await turn.observers.await_hook(Observer.model_failed, error)
         route = turn.config.route
         turn.outlet.record(Retry(1, f"{failed} failed: {error}", call.shown, model=route.next_title))
         await wait_for_import(route.model, turn.config.host, turn.observers)
@@ -371,7 +371,7 @@ async def _go_on_with_fallback(
     if not _keep_partial(turn, call):
         # The provider may have refused this message (for its length, its content), and would refuse it in later requests.
         turn.history.withdraw_question()
-    await turn.observers.wait_for(Observer.model_failed, error)
+    await turn.observers.await_hook(Observer.model_failed, error)
     raise error from None
 
 

@@ -17,7 +17,6 @@ from ..events import (
     Observer,
     OptionsMismatch,
     check_values,
-    make_plain_number,
 )
 from ..execution import shorten_repr
 from ..loop import (
@@ -27,8 +26,7 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
-    find_fallbacks,
-    find_route,
+    find_routes,
 )
 from ..models import ENVELOPE, PROXY, check_completion_options, explain_switch, is_ours
 from ..tools import make_tools
@@ -193,15 +191,15 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     _check_supported(keywords)
     permissions = keywords.get("permissions", "full")
     check_policy(permissions)
-    check_values({name: keywords.get(name) for name in _PLAIN})
+    plain = check_values({name: keywords.get(name) for name in _PLAIN})
     options, facts = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
     tools = make_tools(() if (tools := keywords.get("tools")) is None else tools)
     check_names(permissions, tools)
-    model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
-    route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
+    where = keywords.get("api_key"), keywords.get("api_base"), facts
+    routes = find_routes((keywords.get("model"), *options.fallback), *where)
     if given := options.completion_kwargs:
-        check_completion_options(given, gateway=route.model.startswith(PROXY))
-    for one in (route, *fallbacks):
+        check_completion_options(given, gateway=routes[0].model.startswith(PROXY))
+    for one in routes:
         base = keywords.get("api_base") if one.has_own_options else None
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
             raise ValueError(wrong)
@@ -209,14 +207,14 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     if observer is not None and not isinstance(observer, Observer):
         raise ArgumentTypeInvalid(f"observer must be an Observer or None, got {type(observer).__name__}")
     return Config(
-        routes=(route, *fallbacks),
+        routes=routes,
         tools=tools,
         instructions=keywords.get("instructions"),
         permissions=permissions,
         on_approval=keywords.get("on_approval"),
         output=None if output is None else Output(output),
-        max_turns=make_plain_number(keywords.get("max_turns")),
-        timeout=make_plain_number(keywords.get("timeout")),
+        max_turns=plain["max_turns"],
+        timeout=plain["timeout"],
         options=options,
         sandbox=None if sandbox is None else make_sandbox(sandbox),
         observers=() if observer is None else (observer,),
