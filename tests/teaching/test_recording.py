@@ -350,15 +350,23 @@ ODD_LINES = {
         "after the end of its call",
     ),
     "a second end": (5, '{"end": {"finish_reason": "stop"}}', "after the end of its call"),
-    "an end that is a list": (4, '{"end": []}', "expected an object"),
+    "an end that is a list": (4, '{"end": []}', "should be a valid dictionary"),
     "usage in words": (4, '{"end": {"usage": {"prompt_tokens": "many"}}}', "many"),
-    "endless usage": (4, '{"end": {"usage": {"completion_tokens": 1e999}}}', "not below 0, got inf"),
-    "a cost that gives money back": (4, '{"end": {"usage": {"cost": -5}}}', "not below 0, got -5"),
+    "endless usage": (4, '{"end": {"usage": {"completion_tokens": 1e999}}}', "finite number, got inf"),
+    "a cost that gives money back": (
+        4,
+        '{"end": {"usage": {"cost": -5}}}',
+        "greater than or equal to 0, got -5",
+    ),
     "a status in words": (4, '{"end": {"error": "no", "status": "bad"}}', "bad"),
-    "a delta that never comes": (3, '{"at": Infinity, "delta": {"content": "x"}}', "not below 0, got inf"),
-    "a delta at no time": (3, '{"at": NaN, "delta": {"content": "x"}}', "not below 0, got nan"),
-    "fewer messages than kept": (1, '{"call": 1, "model": "m", "kept": -1}', "-1 messages are kept of 0"),
-    "a message that is a list": (2, '{"sent": [["role", "user"]]}', "expected an object"),
+    "a delta that never comes": (3, '{"at": Infinity, "delta": {"content": "x"}}', "finite number, got inf"),
+    "a delta at no time": (3, '{"at": NaN, "delta": {"content": "x"}}', "finite number, got nan"),
+    "fewer messages than kept": (
+        1,
+        '{"call": 1, "model": "m", "kept": -1}',
+        "kept: Input should be greater than or equal to 0, got -1",
+    ),
+    "a message that is a list": (2, '{"sent": [["role", "user"]]}', "should be a valid dictionary"),
 }
 
 

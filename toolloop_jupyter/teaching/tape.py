@@ -21,14 +21,15 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 from ..core.events import HarnessError, read_content
 from ..core.models import Assembly, Delta
@@ -73,6 +74,57 @@ class RecordedCall:
     """True if the file has the "end" of the call. The "end" is missing if the kernel died or the disk was full."""
 
 
+# --- reading: the types that later code relies on ---------------------------------------------------------------
+
+_Text: TypeAlias = InstanceOf[str] | None  # `str` would refuse half of a surrogate pair
+_Object: TypeAlias = dict[Any, Any]
+_Number: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Function(_Checked):
+    name: _Text = None
+    arguments: _Text = None
+
+
+class _ToolCall(_Checked):
+    function: _Function
+
+
+class _Message(_Checked):
+    role: _Text = None
+    content: _Text | list[_Object] = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: _Text = None
+
+
+class _Usage(_Checked):
+    prompt_tokens: _Number = 0
+    completion_tokens: _Number = 0
+    cost: _Number = 0
+
+
+class _End(_Checked):
+    finish_reason: _Text = None
+    usage: _Usage = _Usage()
+    status: _Number = 0
+
+
+class _Line(_Checked):
+    """Any line but the first. Other fields come from a later release, and are ignored."""
+
+    kept: Annotated[int, Field(ge=0)] = 0
+    options: _Object = {}
+    tool: _Object = {}
+    sent: _Message = _Message()
+    at: _Number = 0
+    delta: _Object = {}
+    end: _End = _End()
+
+
 def load_tape(path: Path) -> list[RecordedCall]:
     """Read a recording.
 
@@ -85,11 +137,11 @@ def load_tape(path: Path) -> list[RecordedCall]:
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
-    lines = (
-        text.removesuffix("\n").split("\n") if text else []
-    )  # not `splitlines`: JSON texts may contain U+2028
+    if not text:
+        begin = f"{{'toolloop-recording': {VERSION}}}"
+        raise RecordingError(f"{path.name} is empty; a recording begins with {begin}")
     calls: list[RecordedCall] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):  # JSON texts may contain U+2028
         try:
             entry = json.loads(line)
             if is_deeper(entry, DEEPEST_LINE):
@@ -98,14 +150,15 @@ def load_tape(path: Path) -> list[RecordedCall]:
         except RecordingError:
             raise
         except RecursionError:
-            why = "is nested too deep to be one of a recording"
-            raise RecordingError(f"{path.name}, line {number} {why}") from None
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            why = f"is no line of a recording ({type(error).__name__}: {error})"
-            raise RecordingError(f"{path.name}, line {number} {why}") from None
-    if not lines:
-        begin = f"{{'toolloop-recording': {VERSION}}}"
-        raise RecordingError(f"{path.name} is empty; a recording begins with {begin}")
+            raise RecordingError(
+                f"{path.name}, line {number} is nested too deep to be one of a recording"
+            ) from None
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {first['input']!r:.60}"
+            raise RecordingError(f"{path.name}, line {number} is no line of a recording ({why})") from None
     if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
         raise RecordingError(
             f"{path.name}: model call {list_some(cut)} is not complete (the line with its end is missing); record it again"
@@ -113,29 +166,62 @@ def load_tape(path: Path) -> list[RecordedCall]:
     return calls
 
 
+def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> None:
+    if first:
+        if (version := entry["toolloop-recording"]) != VERSION:
+            raise RecordingError(
+                f"the recording has version {version!r}; this toolloop_jupyter reads {VERSION}"
+            )
+        return
+    _Line.model_validate(entry)
+    if "call" in entry:
+        before = calls[-1] if calls else RecordedCall("", [], [])
+        kept, tools = entry.get("kept", 0), before.tools if entry.get("tools") == "kept" else []
+        if kept > len(before.messages):
+            raise ValueError(f"{kept} messages are kept of {len(before.messages)}")
+        model, options = str(entry.get("model", before.model)), entry.get("options", {})
+        calls.append(RecordedCall(model, before.messages[:kept], list(tools), options, set(before.failed)))
+    elif entry.keys() & {"tool", "sent", "delta", "end"}:
+        call = calls[-1]
+        if call.is_whole:
+            raise ValueError("it comes after the end of its call")
+        if "tool" in entry:
+            call.tools.append(entry["tool"])
+        elif "sent" in entry:
+            call.messages.append(entry["sent"])
+            call.failed |= {name_result(entry["sent"])} if entry.get("failed") is True else set()
+        elif "delta" in entry:
+            call.deltas.append((entry["at"], entry["delta"]))
+        else:
+            call.end, call.is_whole = entry["end"], True
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
 def check_target(path: Path) -> None:
-    """Raise RecordingError if no recording can be written to `path`, or if the recording would overwrite another kind of
-    file.
-    """
-    place = f"cannot record to {shown(path)!r}"
+    """Raise RecordingError if no recording can be written to `path`, or if another kind of file would be overwritten."""
+    why, exists = "", True
     try:
         path.stat()
     except FileNotFoundError:
-        pass
+        exists = False
     except (OSError, ValueError) as error:  # a name that is too long, a circle of links, a null character
-        raise RecordingError(f"{place}: {getattr(error, 'strerror', None) or error}") from None
-    if path.is_fifo() or path.is_socket():
-        raise RecordingError(f"{place}: it is no file")
-    if path.is_dir():
-        raise RecordingError(f"{place}: it is a folder")
-    if not path.parent.is_dir():
-        raise RecordingError(f"{place}: there is no folder {shown(path.parent)!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise RecordingError(f"{place}: no permission to write there")
-    if path.is_file() and not _is_tape(path):
-        raise RecordingError(
-            f"{place}: the file is no recording, and would be overwritten; choose another file"
-        )
+        why = getattr(error, "strerror", None) or str(error)
+    if why:
+        pass
+    elif path.is_dir():
+        why = "it is a folder"
+    elif exists and not path.is_file():
+        why = "it is no file"
+    elif not path.parent.is_dir():
+        why = f"there is no folder {shown(path.parent)!r}"
+    elif not os.access(path if exists else path.parent, os.W_OK):
+        why = "no permission to write there"
+    elif exists and not _is_tape(path):
+        why = "the file is no recording, and would be overwritten; choose another file"
+    if why:
+        raise RecordingError(f"cannot record to {shown(path)!r}: {why}")
 
 
 def _is_tape(path: Path) -> bool:
@@ -145,7 +231,7 @@ def _is_tape(path: Path) -> bool:
             first = file.readline(1000).decode("utf-8-sig")
         head = json.loads(first) if first else {"toolloop-recording": VERSION}
         return isinstance(head, dict) and isinstance(head.get("toolloop-recording"), int)
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 
@@ -158,88 +244,6 @@ def shown(path: Path) -> str:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> None:
-    if first:
-        version = entry["toolloop-recording"]
-        if version != VERSION:
-            raise RecordingError(
-                f"the recording has version {version!r}; this toolloop_jupyter reads {VERSION}"
-            )
-    elif "call" in entry:
-        before = calls[-1] if calls else RecordedCall("", [], [])
-        tools = before.tools if entry.get("tools") == "kept" else []
-        kept, model = entry.get("kept", 0), entry.get("model", before.model)
-        if not (type(kept) is int and 0 <= kept <= len(before.messages)):
-            raise ValueError(f"{kept!r} messages are kept of {len(before.messages)}")
-        options = _read_object(entry.get("options", {}))
-        made = RecordedCall(str(model), before.messages[:kept], list(tools), options, set(before.failed))
-        calls.append(made)
-    elif not _OF_A_CALL.isdisjoint(entry):
-        if calls[-1].is_whole:
-            raise ValueError("it comes after the end of its call")
-        _take_line_of(calls[-1], entry)
-    # A line with another key is ignored. Such lines come from a later release that has not changed the version number.
-
-
-_COUNTED = ("prompt_tokens", "completion_tokens", "cost")
-_OF_A_CALL = frozenset({"tool", "sent", "delta", "end"})
-
-
-def _take_line_of(call: RecordedCall, entry: JsonObject) -> None:
-    if "tool" in entry:
-        call.tools.append(_read_object(entry["tool"]))
-    elif "sent" in entry:
-        call.messages.append(_read_message(entry["sent"]))
-        if entry.get("failed") is True:
-            call.failed.add(name_result(call.messages[-1]))
-    elif "delta" in entry:
-        call.deltas.append((_read_number(entry["at"]), _read_object(entry["delta"])))
-    else:
-        call.end, call.is_whole = _read_object(entry["end"]), True
-        _check_type(call.end, "finish_reason", str)
-        usage = _read_object(call.end.get("usage", {}))
-        for number in (call.end.get("status", 0), *map(usage.get, _COUNTED, (0, 0, 0))):
-            _read_number(number)
-
-
-def _read_message(value: object) -> JsonObject:
-    """Return the message in `value`.
-
-    The types of its text, parts and calls are checked here, so that later code need not check them. Raises TypeError for a
-    wrong type.
-    """
-    message = _read_object(value)
-    _check_type(message, "role", str)
-    _check_type(message, "content", str, list)
-    _check_type(message, "tool_calls", list)
-    _check_type(message, "tool_call_id", str)
-    for part in message["content"] if isinstance(message.get("content"), list) else ():
-        _read_object(part)
-    for one in message.get("tool_calls") or ():
-        function = _read_object(_read_object(one)["function"])
-        _check_type(function, "name", str)
-        _check_type(function, "arguments", str)
-    return message
-
-
-def _check_type(holder: ReadObject, name: str, *types: type) -> None:
-    value = holder.get(name)
-    if value is not None and type(value) not in types:
-        raise TypeError(f"{name} is {value!r:.60}")
-
-
-def _read_object(value: object) -> JsonObject:
-    if not isinstance(value, dict):
-        raise TypeError(f"expected an object, got {value!r:.60}")
-    return dict(value)
-
-
-def _read_number(value: Any) -> float:
-    if isinstance(value, bool) or not 0 <= (number := float(value)) < math.inf or isinstance(value, str):
-        raise ValueError(f"expected a number that is not below 0, got {value!r:.60}")
-    return number
 
 
 def lines(number: int, call: RecordedCall, before: RecordedCall | None) -> list[JsonObject]:
@@ -376,9 +380,8 @@ def find_difference(
             return f"the tool {name!r} is there now and was not recorded"
         if was[name] != now[name]:
             return f"the tool {name!r} differs\n{_show_both(_write_text(was[name]), _write_text(now[name]))}"
-    before, after = (
-        _write_text(_reduce_schema(one)) for one in (recorded.options.get("response_format"), wanted)
-    )
+    schemas = (recorded.options.get("response_format"), wanted)
+    before, after = (_write_text(_reduce_schema(one)) for one in schemas)
     return (
         "" if before == after else f"the schema of the answer (output=) differs\n{_show_both(before, after)}"
     )
