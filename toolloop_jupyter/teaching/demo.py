@@ -30,10 +30,7 @@ FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments ar
 
 
 class Step(NamedTuple):
-    """One tool call and its result.
-
-    Like any model, the demo model sees a failure or a denial only in the text of the result.
-    """
+    """One tool call and its result. Like any model, this one sees a failure or a denial only in the result's text."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -105,20 +102,14 @@ class Conversation:
         return None
 
     def _filler(self, name: str = "", story: str = "") -> Filler:
-        """Return the Filler for the arguments of the tool with this name. If `name` is "", return the Filler for an answer.
-
-        The Filler never uses a tool's name as a value.
-        """
+        """Return the Filler for the arguments of a tool, or for an answer (name ""). It never uses a tool's name as a value."""
         schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
         prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
         return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
 
     def _chosen(self) -> list[str]:
-        """Return the tools that the prompt asks for.
-
-        Tools that only read come before tools that write. Within each group, the tools are in the order of the prompt.
-        """
+        """Return the tools that the prompt asks for, in its order; tools that only read come first."""
         if isinstance(self.choice, Mapping):
             return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
@@ -151,11 +142,7 @@ class Conversation:
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return the call to try after a failed call; None if there is nothing to try.
-
-        A call is repeated if its failure may be temporary. If a value was wrong and the result offers a similar value, the
-        new call has the similar value.
-        """
+        """Return the call to try after a failure that may be temporary, or with a similar value that the result offers; else None."""
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
@@ -167,10 +154,7 @@ class Conversation:
         return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer: JSON for the schema, or Markdown if there is no schema.
-
-        If `first` is true, the Markdown also says that this is a demo.
-        """
+        """Return the whole answer: JSON for the schema, else Markdown, which says in the `first` answer that this is a demo."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
             counts = [(s.name, len(result_lines(s.result))) for s in good]

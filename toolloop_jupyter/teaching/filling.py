@@ -39,10 +39,7 @@ ROLES = {"url": "url uri link href", "email": "email mail", "line": "line lineno
 
 
 def stems(text: str) -> list[str]:
-    """Return the words of a text in lower case, without the most common endings ("ing", "ed", "s").
-
-    A name such as search_code or readFile gives several words.
-    """
+    """Return the words of a text or a name (readFile) in lower case, without common endings ("ing", "ed", "s")."""
     ending = r"(?<=...)(?:ing|(?<=[cs]h)es|(?<=ss)es|ed|(?<!s)s)$"
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+", text)
     return [re.sub(ending, "", word.lower()) for word in words]
@@ -96,10 +93,7 @@ def result_lines(text: str) -> list[str]:
 
 
 def records_in(text: str) -> list[dict[str, Any]]:
-    """Return the records in a result: the objects of a JSON list.
-
-    Each line of a search result (`src/x.py:41: for …`) also becomes a record, with path, line and text.
-    """
+    """Return the records in a result: objects of a JSON list, and lines of a search result (`src/x.py:41: for …`)."""
     value, hit = parse_json(text), r"\s*([\w./\\~-]{0,200}\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.{0,1000})"
     objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
     hits = [match for line in result_lines(text)[:500] if (match := re.match(hit, line[:2000]))]
@@ -120,10 +114,7 @@ class Filler:
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a value that fits the schema.
-
-        If the texts have no such value and `must` is true, make up a value. If `must` is false, return MISSING.
-        """
+        """Return a value that fits the schema: one from the texts; if `must` is true, else a made-up one; else MISSING."""
         schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
@@ -224,10 +215,7 @@ class Filler:
         yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
-        """Return an object with values for its required properties.
-
-        A property that is not required gets a value only in an answer, or if the texts contain a value for it.
-        """
+        """Return an object with its required properties; in an answer, or if the texts have a value, also with others."""
         filled: dict[str, Any] = {}
         for key, one in (schema.get("properties") or {}).items():
             needed = key in schema.get("required", ())
@@ -240,11 +228,7 @@ class Filler:
         return filled
 
     def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
-        """Return a list with one item for each record in the results.
-
-        If there are no records, the list has all values of the first group that fits. If the list is then shorter than
-        `minItems`, more items are made up.
-        """
+        """Return a list with an item for each record in the results, else all values of the first group that fits."""
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found

@@ -1,7 +1,4 @@
-"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and others.
-
-Each part streams its own deltas. A `ScriptedTurn` plays the parts one after another and counts the tool calls.
-"""
+"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and others. A ScriptedTurn plays them."""
 
 from __future__ import annotations
 
@@ -42,11 +39,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning.
-
-    If there is a `signature`, also stream thinking blocks. A provider that sends thinking blocks wants to get these blocks
-    back in the next request.
-    """
+    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which a provider wants back later."""
 
     content: str
     pace: float | None = None
@@ -69,10 +62,7 @@ class Call:
     id: str = ""
 
     def as_id(self, call_id: str) -> Call:
-        """Return the same call with the id `call_id`.
-
-        The default id is "call_TURN_NUMBER": the turn's number, then the number of the call within the turn.
-        """
+        """Return the same call with the id `call_id`. The default is "call_TURN_NUMBER": the turn, then the call within the turn."""
         return dataclasses.replace(self, id=call_id)
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
@@ -109,10 +99,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Deltas:
-    """Stream raw deltas in OpenAI's format.
-
-    Invalid deltas are streamed, too. A delta may have "finish_reason" and "usage".
-    """
+    """Stream raw deltas in OpenAI's format, also invalid ones. A delta may have "finish_reason" and "usage"."""
 
     given: Sequence[Delta]
 
@@ -124,11 +111,7 @@ class Deltas:
 
 @dataclass(frozen=True)
 class End:
-    """End the turn with this `finish_reason` and this `usage`.
-
-    `finish_reason` is a value of OpenAI's API ("length", "content_filter", …). `usage` has the form {"prompt_tokens": …,
-    "completion_tokens": …}.
-    """
+    """End the turn with OpenAI's `finish_reason` ("length", …) and `usage`, {"prompt_tokens": …, "completion_tokens": …}."""
 
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
@@ -136,10 +119,7 @@ class End:
 
 @dataclass(frozen=True)
 class Expect:
-    """Play this turn only if the last message contains `text` and has the role `role` ("tool", "user").
-
-    Otherwise the model call fails.
-    """
+    """Play this turn only if the last message has `text` and the role `role` ("tool", "user"); else the model call fails."""
 
     text: str = ""
     role: str = ""
@@ -155,10 +135,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class ReplyWith:
-    """Call `function(messages)` when this part is played.
-
-    Then play the text, part or list that the function returns. The function may be async.
-    """
+    """Call `function(messages)`, which may be async, and play the text, part or list that it returns."""
 
     function: Callable[[Messages], Any]
 
@@ -224,10 +201,7 @@ class ScriptedTurn:
 
 
 def make_parts(content: Content) -> tuple[Part, ...]:
-    """Turn the content of a turn, such as a text or a list, into parts.
-
-    Raises ScriptError for a value that cannot be a part.
-    """
+    """Turn the content of a turn, such as a text or a list, into parts. Raises ScriptError for a value that cannot be a part."""
     if isinstance(content, (list, tuple)):
         return tuple(part for one in content for part in make_parts(one))
     if isinstance(content, str):
@@ -250,10 +224,7 @@ def make_parts(content: Content) -> tuple[Part, ...]:
 
 
 def words(text: str) -> Iterator[str]:
-    """Split a text into words.
-
-    Each piece has a word and the blanks after the word. The pieces, joined again, are the original text.
-    """
+    """Split a text into words, each with the blanks behind it. The pieces, joined again, are the original text."""
     return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
 
 
@@ -263,10 +234,9 @@ def count_words(text: str) -> int:
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Return the part that calls a tool. `name` is the tool's name or its function.
+    """Return the part that calls a tool, by the tool's name or its function, with these keyword arguments.
 
-    The arguments of the call are the keyword arguments. If `raw_arguments` is given, they are this text, which may be invalid
-    JSON. Raises ScriptError if an argument is not a JSON value.
+    `raw_arguments` is sent instead as it stands, and may be invalid JSON. Raises ScriptError if an argument is no JSON value.
     """
     called = name if isinstance(name, str) else getattr(name, "__name__", None)
     if called is None:

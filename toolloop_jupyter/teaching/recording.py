@@ -1,7 +1,4 @@
-"""Record the model calls of a run in a file.
-
-Replay the file without a network or a key. The module `tape` describes the file.
-"""
+"""Record the model calls of a run in a file, and replay the file without a network or a key. `tape` describes the file."""
 
 from __future__ import annotations
 
@@ -58,17 +55,11 @@ from .tape import (
 
 _numbers = itertools.count(1)
 _LONGEST_RESULT = 10_000_000
-"""A recorded tool returns at most this many characters.
-
-The recorded run has usually limited the results to fewer characters.
-"""
+"""A recorded tool returns at most this many characters: the recorded run has usually cut the results already."""
 
 
 class ReplayMismatch(PlainRefusal):
-    """Raised if a request was not recorded.
-
-    `difference` says, in a few lines, how the request differs from the most similar recorded request.
-    """
+    """Raised if a request was not recorded. `difference` says how it differs from the most similar recorded request."""
 
     def __init__(self, where: str, difference: str, advice: str) -> None:
         super().__init__(f"{where}: {difference}\n{advice}", 400)
@@ -78,10 +69,9 @@ class ReplayMismatch(PlainRefusal):
 class Recorder(Observer):
     """Observes runs, and writes each of their model calls to the file `path`.
 
-    The first call overwrites an existing recording. If `append` is true, the existing calls stay, and new calls follow them.
-    If a call cannot be written (the disk is full, another program has written the file), the recording stops, and the run
-    continues. The file then ends with the last complete call. `on_stop` is called with the reason, and `stopped` has the
-    reason.
+    The first call overwrites an existing recording. With `append`, the existing calls stay, and new calls follow them. If a
+    call cannot be written (the disk is full, another program has written the file), the recording stops, `on_stop` is called
+    with the reason, and the run continues. The file then ends with the last complete call.
 
     Raises RecordingError if `path` cannot be written, or if the file there is not a recording.
     """
@@ -97,20 +87,14 @@ class Recorder(Observer):
             load_tape(self.path) if append and self.path.exists() and self.path.stat().st_size else []
         )
         self.stopped = ""
-        """Why the recording has stopped; "" if it has not.
-
-        If a person deletes the file, the next call begins a new recording.
-        """
+        """Why the recording has stopped; "" if it has not. If a person deletes the file, the next call begins a new recording."""
         self._on_stop = on_stop
         self._left = _read_stamp(self.path) if self.calls else None
         """The file's `_read_stamp` after the last call was written; None before the first call."""
         self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
             weakref.WeakKeyDictionary()
         )
-        """The unfinished model call of each run, by the run's asyncio task.
-
-        The runs for the rows of a table are active at the same time.
-        """
+        """The unfinished model call of each run, by the run's asyncio task: the rows of a table run at the same time."""
         self._failed: set[tuple[str, str]] = set()
         """(call id, text) of each tool result that was an error."""
 
@@ -216,10 +200,7 @@ class Recorder(Observer):
         (self._failed.add if result.is_error else self._failed.discard)((result.id, result.output))
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """Write a model call that failed and is not tried again.
-
-        The deltas before the failure and the error's message are written.
-        """
+        """Write a model call that failed for good: the deltas before the failure, and the error's message."""
         if call := self._under_way.pop(_get_task(), None):
             self._try_to_record(call.request, call.deltas, {"error": str(error)})
 
@@ -240,20 +221,15 @@ def _get_task() -> asyncio.Task[Any]:
 
 
 def _make_title(call: RecordedCall) -> str:
-    """Return a readable name for the model of a recorded call.
-
-    If the model was a script that its author did not name, return "a script": the number in its generated name has a meaning
-    only in the kernel that recorded it.
-    """
+    """Return a readable name for a recorded model. The number in a script's generated name means nothing in another kernel."""
     return "a script" if call.model.startswith(f"{OWN_MODELS}scripted-") else call.model
 
 
 class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
-    A request gets the answer of a recorded call that has the same request. The search begins with the recorded call after the
-    one that was played last; at first, this is the first call of the recording. Then the later calls are compared, then the
-    earlier calls. So cells may run again or in another order.
+    A request gets the answer of a recorded call that has the same request. The search begins behind the call that was played
+    last, and goes on at the beginning of the recording. So cells may run again or in another order.
 
     Args:
         path: the recording.
@@ -297,17 +273,11 @@ class Replay(Answers):
 
     @property
     def tools(self) -> list[RecordedTool]:
-        """All tools of the recording.
-
-        They return the recorded results. If a tool has several versions, the last version is used.
-        """
+        """All tools of the recording, each in its last version. They return the recorded results."""
         return self._make_tools(self.calls)
 
     def find_tools(self, question: str) -> list[RecordedTool]:
-        """Return the tools of the recorded call whose last message is `question`.
-
-        If there is no such call, return all tools of the recording.
-        """
+        """Return the tools of the recorded call whose last message is `question`; else all tools of the recording."""
         order = [*self.calls[self._next :], *self.calls[: self._next]]
         asked = (call for call in order if _is_question(call.messages, question.strip()))
         return self._make_tools([found] if (found := next(asked, None)) else self.calls)
@@ -317,13 +287,9 @@ class Replay(Answers):
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
     def find_result(self, name: str, arguments: ReadObject) -> str:
-        """Return the recorded result of a tool call that the model's last answer asked for.
+        """Return the recorded result of a tool call that the model's last answer asked for. Each result is returned once.
 
-        If this answer asked for the same call several times, the results are returned one after the other. Each result is
-        returned once; after the model's next answer, it can be returned again.
-
-        Raises ToolFailed with the recorded text if the recorded call failed. Raises RecordingError if the recording has no
-        result of the call, or if all its results have been returned.
+        Raises ToolFailed with the recorded text if the recorded call failed, RecordingError if there is no such result left.
         """
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []
@@ -445,10 +411,7 @@ def _read_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _make_failure(end: ReadObject) -> ProviderError:
-    """Return the error of a recorded failure.
-
-    If a status was recorded, the error has this status. If not, the error has only the recorded message.
-    """
+    """Return the error of a recorded failure. Without a recorded status, it has only the recorded message."""
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])
     return PlainRefusal(str(end["error"]), 400)

@@ -1,7 +1,7 @@
-"""The models "toolloop/NAME": a map from each model's name to the Python object that answers for the model.
+"""The models "toolloop/NAME": name -> the Python object that answers.
 
-An import of this module makes the models available (`core/models/providers.py`). It does not import LiteLLM. The map has weak
-references to the objects: when no variable refers to a ScriptedModel any more, the model and its name disappear.
+An import of this module makes the models available, and does not import LiteLLM. When no variable refers to a ScriptedModel any
+more, the model and its name disappear.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary(
 
 
 def put(name: str, answers: Answers) -> str:
-    """Register an object, `answers`, as the model "toolloop/NAME", and return this full name. NAME is the value of `name`.
+    """Register an object as the model "toolloop/NAME" for as long as it exists, and return this full name.
 
-    The registration ends when the object no longer exists. If another object has the name already, the new object replaces
-    it. This happens when the cell that makes the object runs again. Raises ValueError for a name with characters other than
-    letters, digits, "-", "_" and ".", and for the name of the demonstration model.
+    If the name is taken, the new object replaces the old one, as when a cell runs again. Raises ValueError for a name with
+    characters other than letters, digits, "-", "_" and ".", and for the demonstration model's name.
     """
     if not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(
@@ -52,18 +51,14 @@ def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
 def use_with_litellm(model: str = DEMO_MODEL) -> str:
     """Make `litellm.acompletion(model="toolloop/…")` work, and return `model`. Imports LiteLLM.
 
-    Only code that calls LiteLLM itself needs this function. A run of this package calls these models directly. If LiteLLM is
-    loaded, the run also registers the model in LiteLLM.
+    Only code that calls LiteLLM itself needs this function: a run of this package calls these models directly.
     """
     ensure(model)
     return model
 
 
 def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of words in the messages' texts and arguments, plus one for each message.
-
-    The models of this package report this number as the tokens of their input.
-    """
+    """Count the words in the messages' texts and arguments, plus one for each message: the tokens of our models' input."""
     total = 0
     for message in messages:
         texts = [read_content(message.get("content"), " ")]

@@ -71,10 +71,7 @@ class ScriptedModel(Answers):
 
     @property
     def title(self) -> str:
-        """The model's name in messages to a person.
-
-        In a notebook, this is the name of the variable that a cell gives as its model.
-        """
+        """The model's name in messages to a person: in a notebook, the variable that a cell has named."""
         return self._title
 
     def name_as(self, variable: str) -> None:
@@ -99,17 +96,13 @@ class ScriptedModel(Answers):
         self.requests = []
 
     def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
-        """Return a new model for one row.
-
-        The new model starts with the first turn of the same script. Its requests are also added to `requests` of this model.
-        """
+        """Return a model for one row. It starts the same script; its requests are also added to `requests` of this model."""
         return _ScriptOfRow(self)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Play the next turn.
 
-        Raises PlainRefusal if the script has no more turns, or if the turn expects another message. Raises ProviderError if
-        the turn begins with an Error.
+        Raises PlainRefusal if no turn is left, or if the turn expects another message, ProviderError if it begins with an Error.
         """
         with self._lock:  # calls may come on several of LiteLLM's threads
             self.requests.append(self._snapshot(request))
@@ -156,10 +149,7 @@ class ScriptedModel(Answers):
         }
 
     def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
-        """Return a copy of the request.
-
-        If the last request had the same message, this message is not copied again, so that long runs stay fast.
-        """
+        """Return a copy of the request. Messages of the last request are not copied again, so that long runs stay fast."""
         before = self.requests[-1].messages if self.requests else []
         messages: Messages = [
             before[i] if i < len(before) and before[i] == message else copy.deepcopy(message)
@@ -170,10 +160,7 @@ class ScriptedModel(Answers):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Describe for pickle how another process makes the model.
-
-        The new model has the same name and script, and starts with the first turn.
-        """
+        """Describe for pickle how another process makes the model: same name and script, at the first turn."""
         name, facts = self.model.rpartition("/")[2], (self.pace, self.repeat_last, self.takes_images)
         return _make_again, (self.turns, name, self.title, facts)
 
@@ -213,19 +200,13 @@ class _ScriptOfRow(ScriptedModel):
 
 
 class ModelOfRow(Answers):
-    """Makes a model for each row of a table.
-
-    `make` is a function. It gets the row as a mapping (column -> value), and returns a ScriptedModel.
-    """
+    """Makes a model for each row of a table. `make` gets the row as a mapping (column -> value), and returns a ScriptedModel."""
 
     def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:
         self.model, self._make = f"{OWN_MODELS}model-of-row", make
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """Return the model for a row.
-
-        Raises ScriptError if `make` raises an exception, or if it returns a value that is not a model.
-        """
+        """Return the model for a row. Raises ScriptError if `make` raises an exception, or returns no model."""
         made: object = attempt_call(self._make, row)
         if isinstance(made, Raised):
             raise ScriptError(f"the function for the rows' models raised {describe_error(made.error, 500)}")

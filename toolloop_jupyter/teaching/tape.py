@@ -126,10 +126,7 @@ class _Line(_Checked):
 
 
 def load_tape(path: Path) -> list[RecordedCall]:
-    """Read a recording.
-
-    Raises RecordingError if the file cannot be read, or if a line is wrong. The error's message has the number of this line.
-    """
+    """Read a recording. Raises RecordingError, with the number of a wrong line, if the file cannot be read."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "It is no file")
@@ -236,10 +233,7 @@ def _is_tape(path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """Return the path, relative to the current folder if possible.
-
-    The reason is that notebooks save messages, and a saved notebook should not contain the folders of a machine.
-    """
+    """Return the path, relative to the current folder if possible: a saved notebook should not tell a machine's folders."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
@@ -271,10 +265,7 @@ def describe_tool(tool: ReadObject) -> JsonObject:
 
 
 def list_options(request: ReadObject) -> JsonObject:
-    """Return the completion options without API keys, headers and server addresses, at any depth.
-
-    The schema of the response format keeps all its fields, including fields with a name such as "api_key".
-    """
+    """Return the completion options without API keys, headers and addresses. A schema keeps fields named as keys are ("api_key")."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
@@ -306,20 +297,14 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _hash(encoded: str) -> str:
-    """Return the digest that a recording has in the place of a file's data.
-
-    A text that is already a digest is returned unchanged.
-    """
+    """Return the digest that stands in place of a file's data. A digest is returned unchanged."""
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
     )
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
-    """Return the deltas without empty fields.
-
-    If the message of these deltas contains an API key, return one delta with the whole message, but without the key.
-    """
+    """Return the deltas without empty fields. If their message has an API key, return the message without it as one delta."""
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
         for seconds, delta in deltas
@@ -355,10 +340,7 @@ def make_delta(message: ReadObject) -> Delta:
 
 _AROUND = 40
 _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "required", "description", "name"})
-"""Keywords that are ignored when schemas of response formats are compared.
-
-LiteLLM's releases set these keywords differently for the same output model.
-"""
+"""Keywords of schemas that are not compared: LiteLLM's releases set them differently for the same output model."""
 
 
 def find_difference(
@@ -388,10 +370,7 @@ def find_difference(
 
 
 def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
-    """Return the index of the recorded call whose messages are most like `messages`.
-
-    The call at `position` is preferred if several calls are equally similar.
-    """
+    """Return the index of the recorded call whose messages are most like `messages`; of equal ones, the call at `position`."""
     now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:
@@ -442,10 +421,7 @@ def _write_message(message: ReadObject) -> tuple[str, str]:
 
 
 def write_call(function: ReadObject) -> str:
-    """Return a tool call as one text, such as `double({"n": 4})`, with sorted arguments.
-
-    `function` has the arguments as JSON text.
-    """
+    """Return a tool call as one text with sorted arguments: `double({"n": 4})`. `function` has the arguments as JSON text."""
     arguments = function.get("arguments") or "{}"
     with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as text
         arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
