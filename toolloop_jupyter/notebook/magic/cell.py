@@ -88,10 +88,7 @@ class Tapes:
         return replay
 
     def recorder(self, path: str | None) -> Recorder | None:
-        """Return the recorder for a cell with `--record path`. If `path` is None, return the whole notebook's recorder, if any.
-
-        In each kernel, the first cell that names a file starts the file anew. Later cells add to the file.
-        """
+        """Return the recorder for `--record path`, else the notebook's, else None. In each kernel, a file is begun anew once."""
         wanted = find_file(path) if path else self.recording_to
         return None if wanted is None else self._open_recorder(wanted)
 
@@ -117,9 +114,9 @@ class Tapes:
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
-        """If the cell runs again, set `answers` (a script or recording) back to the position at which the cell's first run began.
+        """If the cell runs again, set `answers` (a script or recording) back to where the cell's first run began.
 
-        The position stays unchanged if the front-end sends no cell id, and in a second run of the same execution (in a loop).
+        Not if the front-end sends no cell id, and not in a second run of the same execution (in a loop).
         """
         if answers is None or cell_id is None or answers.position is None:
             return
@@ -149,9 +146,7 @@ class CellTape:
         return ", ".join(told)
 
     def list_warnings(self) -> list[str]:
-        """Return warnings: about the run's first request that differs from the recorded one, and about a recording that has
-        stopped.
-        """
+        """Return warnings about the first request that differs from the recorded one, and about a recording that has stopped."""
         new = self.answers.differences[self._before :][:1] if self.answers else []
         differs = "a request differs from the recorded one; the run continues (--replay-loose)"
         stopped = self._recorder.stopped if self._recorder else ""
@@ -276,10 +271,7 @@ class Notebook:
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
     async def run(self, typed: Options, body: str) -> Result | Rows | None:
-        """Run a cell, and show the run. Return its Result; with `--each`, its Rows; for a dry run, None.
-
-        If the cell is wrong, raises Mistake before anything is shown.
-        """
+        """Run a cell. Return its Result; with `--each`, its Rows; for a dry run, None. Raises Mistake before anything is shown."""
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
             raise Mistake(
@@ -341,10 +333,7 @@ class Notebook:
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
     ) -> tuple[NamedSession, list[Block]]:
-        """Return (session, notes): the session that the cell continues, and notes for the person.
-
-        `made` is a session with the cell's options. The continued session gets the configuration of `made`.
-        """
+        """Return (the session that the cell continues, now with the configuration of `made`; notes for the person)."""
         name = options["session"]
         if not name:
             return NamedSession(AsyncSession(made.config, lasting=False)), []
@@ -416,9 +405,7 @@ class Notebook:
         return result
 
     def _list_notes(self, config: Config, *texts: str | None) -> list[Block]:
-        """Return notes about tools without a docstring that no earlier note has named, and about each `{{name}}` in `texts`
-        without a variable.
-        """
+        """Return notes about tools without a docstring, each once in a kernel, and about `{{name}}` without a variable."""
         new = [t.name for t in config.tools if not t.description and t.name not in self._without_docstring]
         self._without_docstring.update(new)
         told = f"no docstring, so the model gets no description of: {', '.join(new)}"
@@ -479,10 +466,7 @@ class Notebook:
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run all rows. Put the finished rows into `variable`, even if an error or an interrupt ends the run.
-
-        Raises RunFailed if the run ended early and no row has an answer.
-        """
+        """Run all rows. `variable` gets the finished ones, also after an interrupt. Raises RunFailed if the end came before an answer."""
         try:
             await page.follow(run)
         finally:

@@ -26,8 +26,7 @@ from .options import in_flags
 NewSession = Callable[[Mapping[str, object]], AsyncSession]
 """Makes a session from a dict of options: name -> value."""
 WAIT = 15.0
-"""Seconds that the doctor waits for a click if `--wait` is not given. If nobody can be asked, it waits only `live.GRACE`
-seconds."""
+"""Seconds that the doctor waits for a click without `--wait`; only `live.GRACE` seconds if nobody can be asked."""
 
 _PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
@@ -59,8 +58,7 @@ def run(
 ) -> None:
     """Examine the kernel and the front-end, and show a table. `words` are `--model MODEL` and `--wait SECONDS`.
 
-    `ask` is the setting `ToolLoop.ask`. `awaits` is True if `await` works in the shell's cells. `names` are the notebook's
-    variables. Raises Mistake for other words.
+    `ask` is the setting `ToolLoop.ask`. `awaits` is True if `await` works in cells. Raises Mistake for other words.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()

@@ -83,10 +83,7 @@ _DOUBLE = re.compile(r"^[ \t]*%%toolloop(?![\w%?])", re.MULTILINE)
 
 
 def split_cell(text: str) -> tuple[str, str] | None:
-    """Return (option line, body) of a `%%toolloop` cell as the person typed them; None for any other cell.
-
-    `%%toolloop?` counts as another cell: IPython shows the help for it.
-    """
+    """Return (option line, body) of a `%%toolloop` cell as typed; None for other cells, also `%%toolloop?`, a question for help."""
     found = _CELL.match(text)
     if found is None:
         return None
@@ -94,19 +91,15 @@ def split_cell(text: str) -> tuple[str, str] | None:
 
 
 def _body_as_typed(body: str) -> str:
-    """Return the body without the newline that IPython has added.
+    """Return the body without the newline that IPython adds to a cell that has none at its end.
 
-    If a cell does not end with a newline, IPython adds one. So a single newline at the end is removed, although the person may
-    have typed it. A blank line at the end, or a carriage return before the newline, was typed, and stays.
+    A person's own single newline is removed as well. A blank line at the end, or a carriage return before the newline, stays.
     """
     return body if body.endswith(("\n\n", "\r\n")) else body.removesuffix("\n")
 
 
 def explain_misplaced(text: str) -> str | None:
-    """Return a hint for a cell that the person probably meant to be a `%%toolloop` cell; None for every other cell.
-
-    IPython's own message for such a cell does not help: a syntax error somewhere in the prompt, or an unknown line magic.
-    """
+    """Return a hint for a cell that was meant as a `%%toolloop` cell; else None. IPython's own message would not help."""
     if "%toolloop" not in text or text.lstrip().startswith("%%"):
         return None
     single = _SINGLE.match(text)
@@ -133,9 +126,7 @@ def _is_python(code: str) -> bool:
 
 
 def _transform(lines: list[str]) -> list[str]:
-    """Rewrite a `%%toolloop` cell into one `await`. IPython calls this transformer first, so the prompt is as the person typed
-    it.
-    """
+    """Rewrite a `%%toolloop` cell into one `await`. IPython calls this transformer first, so the prompt is as typed."""
     text = "".join(lines)
     parts = split_cell(text)
     if parts is None:
@@ -154,7 +145,7 @@ _transform.has_side_effects = True  # type: ignore[attr-defined]
 def _cannot_await() -> bool:
     """Return whether the code of this cell cannot use `await`.
 
-    `await` fails inside another cell magic (`%%time`), after `%autoawait off`, and in a cell that `shell.run_cell` runs while
+    That is so inside another cell magic (`%%time`), after `%autoawait off`, and in a cell that `shell.run_cell` runs while
     another cell is running (`%run notebook.ipynb`).
     """
     from IPython.core.interactiveshell import InteractiveShell
@@ -178,8 +169,7 @@ def _cannot_await() -> bool:
 async def run_cell(line: str, body: str) -> Result | Rows | None:
     """Run one `%%toolloop` cell. Return its Result; with `--each`, its Rows; for a dry run, None.
 
-    Raises Mistake, or another error that is shown in one line, if the cell is wrong. Raises OutputInvalid or RunFailed if the
-    run failed. A run of rows has failed only if it ended early and no row has an answer.
+    Raises Mistake, or another error of one line, if the cell is wrong; OutputInvalid or RunFailed if the run failed.
     """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
@@ -205,12 +195,10 @@ def _line_magic(line: str) -> object:
 class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
-    If the notebook's default model needs litellm, the import starts directly after a cell. If the default model is Python code
-    (the demonstration model, a variable with a script), the import does not start, so that the kernel of a lesson needs little
-    memory.
-
-    A default model that is a word, such as "o3", may also be a variable that a later cell makes. Then the import starts when
-    the kernel has been idle for `IDLE` seconds, unless an earlier run has used a model that is Python code.
+    If the default model needs litellm, the import starts directly after a cell. For models that are Python code it does not
+    start, so that the kernel of a lesson needs little memory. A default model that is a word, such as "o3", may be a variable
+    that a later cell makes. Then the import starts when the kernel has been idle for `IDLE` seconds, unless an earlier run has
+    used a model that is Python code.
     """
 
     IDLE = 1.0
@@ -250,8 +238,7 @@ _RUNNING_ALREADY = (
     "This event loop is already running",
     "Cannot run the event loop while another loop is running",
 )
-"""The messages of asyncio's errors (3.10 to 3.14) if code calls `asyncio.run` or `run_until_complete` while a loop is
-running."""
+"""asyncio's messages (3.10 to 3.14) if code calls `asyncio.run` or `run_until_complete` while a loop is running."""
 
 
 def _explain_running_loop(result: Any) -> None:
@@ -348,10 +335,8 @@ class _Extension:
             self._nest()
 
     def _offer_completions(self) -> None:
-        """Register completions for the lines of `%%toolloop` and `%toolloop`.
-
-        On IPython 8.6 and later, this is a matcher. It gives each completion a type, and suppresses the completions of Python
-        names. On older versions, it is a custom completer without types, and Jedi still adds its completions.
+        """Register completions for our lines: on IPython 8.6 and later a matcher, which tells the type of each completion and
+        suppresses those of Python; before that, a custom completer, beside Jedi's completions.
         """
         from IPython.core import completer
 

@@ -33,10 +33,7 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
-    """Return the argument of the Python API for the value of an option.
-
-    This is the object behind a name, or a text with `{{name}}` filled in. Return None if the option has no value.
-    """
+    """Return the argument of the Python API for an option's value: the object behind a name, a filled-in text, None for no value."""
     # An empty --permissions must be an error. If it counted as no value, the default would let all calls run.
     if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
@@ -69,7 +66,7 @@ def resolve(option: Option, value: Any, names: Names) -> object:
 
 
 def read_template(text: str, names: Names) -> Template:
-    """Return `text` as a Template: each `{{name}}` of a notebook variable is replaced by the variable's value.
+    """Return `text` as a Template: the value of a notebook variable stands in the place of each `{{name}}`.
 
     All other double braces stay as typed (see `note_left`). Double braces inside a variable's text stay, too.
     """
@@ -84,10 +81,7 @@ def read_template(text: str, names: Names) -> Template:
 
 
 def fill_in(text: str, names: Names) -> str:
-    """Replace each `{{name}}` of a notebook variable by the text of the variable's value, as a model gets it in a prompt.
-
-    Raises Mistake if the text of a value cannot be made.
-    """
+    """Replace each `{{name}}` of a notebook variable by the value's text in a prompt. Raises Mistake if there is no such text."""
     try:
         pieces = read_template(text, names).pieces
         return "".join(p if isinstance(p, str) else tell_text(p, kernel.name_cells) for p in pieces)
@@ -103,10 +97,7 @@ def find_named(text: str, names: Names) -> dict[str, object]:
 
 
 def _find_value(name: str, names: Names) -> object:
-    """Return the value for `{{name}}`; MISSING if there is no such variable.
-
-    If there is no variable `Err`, `{{Err}}` is the last error that the notebook has shown.
-    """
+    """Return the value for `{{name}}`, else MISSING. Without a variable `Err`, it is the last error that was shown."""
     if name in names:
         return names[name]
     # IPython stores the error that it has shown last in `sys.last_value`, as Python does.
@@ -121,9 +112,7 @@ def _read_name(match: re.Match[str]) -> str:
 
 
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
-    """Return notes about names in double braces for which there is no variable. If a variable has a similar name, the note is a
-    warning.
-    """
+    """Return notes about names in double braces without a variable. The note is a warning if a variable has a similar name."""
     told: list[tuple[str, Literal["info", "warning"]]] = []
     unlike = []
     for name in dict.fromkeys(map(_read_name, IN_BRACES.finditer(text))):
@@ -153,10 +142,7 @@ def find_file(path: str) -> Path:
 
 
 def find_attached(name: str, names: Names) -> Named:
-    """Return the value or the path for `--attach NAME`. NAME is a variable or the path of a file.
-
-    If the variable holds a str, the str is a path. Raises Mistake for a URL.
-    """
+    """Return the value or the path for `--attach NAME`: a variable (a str in it is a path), else a file. Raises Mistake for a URL."""
     value = names.get(name, name)
     if not isinstance(value, str):
         return Named(value.name if isinstance(value, PurePath) else name, value)
@@ -177,8 +163,7 @@ def find_attached(name: str, names: Names) -> Named:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -> object:
-    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if `fits(object)`
-    is False.
+    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if it does not fit.
 
     `what` is the word for such an object in the message, for example "tool".
     """
@@ -235,7 +220,7 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """Return the functions whose names are in `wanted`, a list of words. A word may have several names, with commas between them.
+    """Return the functions that the words in `wanted` name. A word may have several names, with commas between them.
 
     The name of a list, or of a ToolSource, means all functions in it.
     """
@@ -310,9 +295,7 @@ def _is_output(value: object) -> bool:
 
 
 def find_model(names: Names, name: str) -> object:
-    """Return the ScriptedModel or the str in the variable `name`. If there is no such variable, return `name`: LiteLLM's model
-    name.
-    """
+    """Return the ScriptedModel or the str in the variable `name`; without a variable `name` itself: LiteLLM's model name."""
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
@@ -343,11 +326,10 @@ def find_policy(names: Names, name: str) -> object:
 def leave_out_others(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
-    """Return the policy for a run whose tools are `functions`, without the rules for the notebook's other tools.
+    """Return the policy without the rules for the notebook's other tools, so that cells with other tools can share a mapping.
 
-    So several cells with different tools can use the same mapping. Other tools are the notebook's other functions, and the
-    tools of the session's earlier cells, whose names are in `had`. All other rules stay, so that `check_names` can find a
-    misspelt tool name.
+    Other tools are the notebook's other functions, and those of the session's earlier cells (`had`). All other rules stay, so
+    that `check_names` can find a misspelt tool name.
     """
     if not isinstance(policy, Mapping):
         return policy
@@ -363,15 +345,13 @@ def leave_out_others(
 _SURELY_A_NAME = re.compile(
     r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
 )
-"""Texts that cannot be an API key, so that a message may repeat them: OPENAI_API_KEY, my_key, K. Any other text may be a
-key."""
+"""Texts that cannot be an API key, so that a message may repeat them: OPENAI_API_KEY, my_key, K."""
 
 
 def find_key(names: Names, name: str) -> str:
     """Return the API key in the environment variable or notebook variable `name`.
 
-    Raises Mistake if no such variable holds a text. The person may then have typed the key itself. So the message repeats
-    `name` only if it cannot be a key.
+    Else raises Mistake. The person may have typed the key itself, so the message repeats `name` only if it cannot be a key.
     """
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:

@@ -63,8 +63,7 @@ class Option:
     """One row of the table."""
 
     flags: str
-    """The flags, such as "-m --model". The last one gives the option its name. A word without a dash is only a setting, not a
-    flag."""
+    """The flags, such as "-m --model". The last one names the option. A word without a dash is only a setting."""
     kind: Kind
     takes: str = ""
     """The placeholder of the value in the help; "" if the help lists the choices."""
@@ -286,9 +285,9 @@ def parse(line: str, names: Names | None = None) -> Options:
 
 
 def split_words(line: str) -> list[str]:
-    """Split an option line into words, without the quotes around them. Quotes inside a list or dict stay.
+    """Split an option line into words. Quotes inside a list or dict stay; variables and `~` are not expanded.
 
-    Variables and `~` are not expanded. Raises Mistake if a quote is not closed.
+    Raises Mistake if a quote is not closed.
     """
     words = shlex.shlex("".join(_quote_data(line)), posix=True, punctuation_chars="")
     words.commenters, words.whitespace_split = "", True
@@ -396,9 +395,8 @@ def _explain_unknown_flag(flag: str) -> str:
 
 
 def read_value(text: str, names: Names, *, bare: bool = True) -> object:
-    """Return the value for typed text: the value of a variable, else JSON, else a Python literal, else the text itself.
-
-    A variable is typed as `{{name}}`. If `bare` is True, the name without braces is a variable, too.
+    """Return the value for typed text: of a variable (`{{name}}`, or `name` if `bare`), else of JSON, else of a Python literal, else
+    the text itself.
     """
     braces = IN_BRACES.fullmatch(text)
     name = braces[1] if braces else text
@@ -495,15 +493,11 @@ class Setting(TraitType[object, object]):
         self.tag(config=True)
 
     def validate(self, _: object, value: object) -> object:
-        """Return the converted value; for None and "", the initial value. Raises Mistake for a value that the option does not
-        accept.
-        """
+        """Return the converted value; for None and "" the initial value. Raises Mistake if the option does not accept it."""
         return self.option.unset if value in (None, "") else self.option.read(value)
 
     def from_string_list(self, words: list[str]) -> list[str]:
-        """Return the words of a command line, such as `--ToolLoop.tools=a --ToolLoop.tools=b`, as a list. traitlets calls this
-        method.
-        """
+        """Return the words of a command line (`--ToolLoop.tools=a --ToolLoop.tools=b`) as a list, for traitlets."""
         return list(words)
 
 

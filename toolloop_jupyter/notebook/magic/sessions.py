@@ -1,13 +1,12 @@
 """The sessions of cells: which cell has made each turn, and how a conversation is kept for a later kernel.
 
 If a cell runs again, its turn is replaced. JupyterLab, Notebook 7 and VS Code send the id of a cell with each execution
-(`cellId` in the metadata of the request), and save this id in the notebook. A conversation that is kept in a notebook has the
-ids of its cells, as hashes (the ids of VS Code contain a path). So a cell also finds its turn in a session that was resumed.
+(`cellId` in the metadata of the request), and save it in the notebook. A kept conversation has the ids as hashes (those of
+VS Code contain a path). So a cell also finds its turn in a session that was resumed.
 
-A conversation is kept as data in the notebook's outputs, under a MIME type of our own. The data stays in the saved file, and no
-front-end shows it (seen in JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell. We read
-only the newest of these copies. It is complete, even if a person has deleted older outputs. The file grows with each turn:
-after ten turns, it has ten copies.
+A conversation is kept as data in the notebook's outputs, under a MIME type of our own, which no front-end shows (seen in
+JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell, and we read only the newest one. So
+older outputs may be deleted, and ten turns are ten copies in the file.
 """
 
 from __future__ import annotations
@@ -40,14 +39,11 @@ class TurnOrigin:
     execution: str = ""
     """The id of the cell's execution. Turns of the same execution (a loop in the cell) do not replace each other."""
     said: Options = field(default_factory=dict)
-    """The lasting options (`Option.lasts`) that this cell and the earlier cells of the session have set. They hold for later
-    cells."""
+    """The lasting options (`Option.lasts`) of this cell and the session's earlier cells. They hold for later cells."""
 
     @classmethod
     def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """Return the origin of a turn of the cell with this id. `said` are the options of this cell and of the session's earlier
-        cells.
-        """
+        """Return the origin of a turn of the cell with this id. `said` are the options of this and the session's earlier cells."""
         lasting = {
             option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
         }
@@ -65,15 +61,12 @@ class NamedSession:
     session: AsyncSession
     cells: list[TurnOrigin] = field(default_factory=list)
     had: set[str] = field(default_factory=set)
-    """The names of the tools of earlier cells. The permissions last for the whole session, so they may have rules for these
-    tools."""
+    """The names of earlier cells' tools: the permissions last for the session, and may have rules for them."""
     _has_told: bool = False
     """True if `tell_that_turns_add_up` has returned its note."""
 
     def tell_that_turns_add_up(self, name: str) -> list[str]:
-        """Return a note for a front-end that sends no cell ids: a cell that runs again adds a turn. Return [] for the first turn,
-        and if the session has had this note.
-        """
+        """Return a note, once and not for the first turn, for a front-end without cell ids: a cell that runs again adds a turn."""
         number = len(self.turns()) + 1
         if number == 1 or self._has_told:
             return []
@@ -128,10 +121,7 @@ class NamedSession:
 
 @dataclass
 class ReplacedTurns:
-    """The turns that are removed when a cell runs again: the cell's turn and all later turns.
-
-    If the new run gets no answer, the turns are put back.
-    """
+    """The turns that a cell replaces when it runs again: its own and all later ones. They come back if there is no new answer."""
 
     named: NamedSession
     later: list[str]
@@ -155,9 +145,7 @@ class ReplacedTurns:
         return "" if not self.later else one if len(self.later) == 1 else many.format(len(self.later))
 
     def settle(self) -> str | None:
-        """After the run, put the turns back if the run got no answer. Return a note about this, or None if they are not put
-        back.
-        """
+        """After the run, put the turns back if the run got no answer. Return a note about this, or None."""
         nothing_came = not self.named.session.busy and self.named.count_answers() == self.answers_without
         if nothing_came and self.answers_before > self.answers_without:
             self.put_back()
@@ -169,10 +157,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """Read a list that `NamedSession.cells_of_turns` has made; return ([], []) if the list is not valid.
-
-    Return (starts, cells): the index of each turn's first message, and the origin of each turn.
-    """
+    """Read a list of `NamedSession.cells_of_turns` as (index of each turn's first message, origins); ([], []) if it is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
@@ -234,8 +219,8 @@ def load_session(path: Path) -> SavedConversation:
 def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
     """Return the newest conversation of `session` from a file of `%toolloop save`, or from a notebook with `--keep-history`.
 
-    If `path` is None, the notebook of this kernel is read (not all front-ends give its path). Raises Mistake if the file has no
-    conversation of this session, and HistoryInvalid if no provider would accept the messages.
+    Without `path`, this kernel's notebook is read. Raises Mistake if there is no such conversation, HistoryInvalid if no
+    provider would accept its messages.
     """
     found = Path(path) if path else _find_this_notebook(names)
     if found is None:
