@@ -443,8 +443,9 @@ def test_definitions_stay_where_a_reference_is_of_another_kind():
     }
     check_schema(schema)
     made = make_offered(schema)
-    assert made["definitions"] == schema["definitions"]
-    assert made["properties"]["a"] == {"$ref": "#/definitions/b"}
+    assert made["$defs"] == schema["definitions"]
+    assert made["properties"]["a"] == {"$ref": "#/$defs/b"}
+    assert made["properties"]["c"]["if"] == {"$ref": "#/$defs/b/properties/d"}
 
 
 @pytest.mark.parametrize(

@@ -14,4 +14,4 @@ from .images import (
     make_thumbnail,
     measure_picture,
 )
-from .text import LIMIT, Described, cut, cut_traceback, describe
+from .text import LIMIT, cut, cut_traceback, describe

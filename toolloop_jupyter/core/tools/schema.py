@@ -270,23 +270,16 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
     """Return a server's object schema in the form of a function's schema. The returned schema allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
-    renamed = dict(given)
     if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
-        renamed["$defs"] = renamed.pop("definitions")
-        renamed = map_schema(renamed, _rename_definitions)
-    known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
-    used = [str(node["$ref"]) for node in walk_schema(renamed) if "$ref" in node]
-    # Definitions are moved only if all references refer to `known` definitions and `walk_schema` has found all references.
-    is_plain = known.issuperset(used) and len(used) == json.dumps(renamed).count('"$ref"')
-    made = map_schema(renamed if is_plain else given, _adapt)
+        given["$defs"] = given.pop("definitions")
+        given = json.loads(json.dumps(given).replace('"#/definitions/', '"#/$defs/'))
+    known = {f"#/$defs/{name}" for name in given.get("$defs", ())}
+    used = [str(node["$ref"]) for node in walk_schema(given) if "$ref" in node]
+    made = map_schema(given, _adapt)
     made.setdefault("properties", {})
+    # Definitions are moved only if all references refer to `known` definitions and `walk_schema` has found all references.
+    is_plain = known.issuperset(used) and len(used) == json.dumps(given).count('"$ref"')
     return _inline_definitions(made) if is_plain else made
-
-
-def _rename_definitions(node: JsonSchema) -> JsonSchema:
-    if str(node.get("$ref", "")).startswith("#/definitions/"):
-        node["$ref"] = node["$ref"].replace("definitions", "$defs", 1)
-    return node
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
