@@ -280,7 +280,8 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
     sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
     if sent.problem:
         raise InvalidArguments(f"{sent.problem}; {tool} was not run" if tool else sent.problem)
-    return dict(thaw(sent.parsed))
+    copied: JsonObject = thaw(sent.parsed)
+    return copied
 
 
 def _decode(raw: object) -> tuple[JsonObject, bool]:
@@ -310,7 +311,7 @@ def _load(text: str) -> tuple[object, bool]:
     """Return (the value of a JSON text, True if every JSON parser accepts it). Many models send raw line breaks in strings."""
     # Outside of strings, a text has at least as many values as commas or opening brackets. They are counted before any value is
     # made: making 300,000 lists takes half a second.
-    if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
+    if len(text) > MOST_VALUES and max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
             levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
