@@ -80,13 +80,14 @@ class Model:
 def approval(p: str) -> Approval:
     """A request whose name, arguments, description, source, schema and reason are the string."""
     schema = {"properties": {p: {"type": "string", "description": p}}}
-    return Approval(p, {p: p, "x": [p, {p: p}]}, None, "1", p, p, schema, p)
+    given = {p: p, "x": [p, {p: p}]}
+    return Approval(p, given, call_id="1", description=p, source=p, schema=schema, question=p)
 
 
 def run(p: str) -> Result:
     """A whole run made of the string."""
     asked = approval(p)
-    asked._state["decision"] = Decision(True, p, {p: p + "!"}, "click")
+    asked._decide(Decision(True, p, {p: p + "!"}, "click"))
     call = ToolCall("1", p, p, {p: p})
     events = [
         Text(p),
@@ -111,7 +112,7 @@ def calls(p: str) -> dict[str, Block]:
     denied = Decision(False, p, by="click")
     edited = Decision(True, p, {p: [p], "new": p}, "click", "run")
     asked = approval(p)
-    asked._state["decision"] = denied
+    asked._decide(denied)
     return {
         "call": call_block(call, result=made, outputs=outputs, value_name=p),
         "call failed": call_block(call, result=failed),
