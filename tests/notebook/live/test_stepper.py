@@ -12,7 +12,7 @@ from support.asking import replace_config
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.events import Observer, Reply, Request, Usage
-from toolloop_jupyter.notebook.live.stepper import Sent, reply_block, request_block
+from toolloop_jupyter.notebook.live.stepper import reply_block, request_block
 
 
 class Sees(Observer):
@@ -83,5 +83,5 @@ def test_only_what_changed_is_shown():
     """Tools and options that the call before had, too, are not shown again; one that is gone is named."""
     first = Request("m", [{"role": "user", "content": "Go"}], options={"stream": True, "seed": 1, "top_p": 1})
     again = Request("m", first.messages, options={"stream": True, "seed": 2})
-    shown = request_block(again, last=Sent(first.shown())).text.split("\n")
+    shown = request_block(again, last=first.shown()).text.split("\n")
     assert shown == ["→ to the model: 1 message, none of them new", "    options      seed=2, no top_p"]

@@ -33,11 +33,22 @@ _LOOK = 0.01
 
 
 @asynccontextmanager
-async def serving_clicks() -> AsyncIterator[None]:
-    """Deliver clicks during the `async with` block, and notice interrupts at once. In plain Python, the block does nothing."""
-    with _silence_late_clicks():
-        async with serving_nested_run(None):
+async def serving_clicks(outer: asyncio.Task[object] | None = None) -> AsyncIterator[None]:
+    """Deliver clicks during the `async with` block, and notice interrupts at once. In plain Python, the block does nothing.
+
+    `outer` is the task whose sync code waits for the run, if there is one.
+    """
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("No such comm:")
+
+    logger = logging.getLogger("Comm")
+    logger.addFilter(passes)  # comm 0.2 logs this message if a person clicks on a card that was removed
+    try:
+        async with _pumping(outer):
             yield
+    finally:
+        logger.removeFilter(passes)
 
 
 @asynccontextmanager
@@ -48,24 +59,8 @@ async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]
             yield
 
 
-@contextmanager
-def _silence_late_clicks() -> Iterator[None]:
-    """Prevent the message "No such comm", which comm 0.2 logs (logger "Comm") if a person clicks on a card that was removed."""
-
-    def passes(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("No such comm:")
-
-    logger = logging.getLogger("Comm")
-    logger.addFilter(passes)
-    try:
-        yield
-    finally:
-        logger.removeFilter(passes)
-
-
 @asynccontextmanager
-async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
-    """Do the same as `serving_clicks`, for a run that sync code in the task `outer` waits for. `outer` may be None."""
+async def _pumping(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
     kernel, kernel_loop = get_kernel(), find_kernel_loop()
     if kernel is None or kernel_loop is None:
         with cancelling_on_ctrl_c():

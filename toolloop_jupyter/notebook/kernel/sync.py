@@ -33,7 +33,7 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import STOPPED, HarnessError, Mistake
-from .comms import serving_nested_run, while_callback_waits
+from .comms import serving_clicks, while_callback_waits
 from .interrupts import LOOK_UP, Interrupted, Interrupts, find_idle_loop, show_in_one_line
 from .output import Cell, redirect_output
 from .where import find_kernel_loop, get_kernel, get_shell, in_callback, in_kernel
@@ -71,7 +71,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     cell = Cell.here() if kernel is not None and in_callback(kernel) else None
 
     async def serve_and_run() -> T:
-        async with serving_nested_run(outer):
+        async with serving_clicks(outer):
             with nullcontext() if cell is None else cell.outputs():
                 return await make()
 

@@ -95,18 +95,15 @@ def show(stream: Any, name: str | None = None) -> Any:
         kernel.Cell.here().display(make_bundle(render(_convert_result(stream))))
         return None  # a Result would be the cell's value, and be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
-        raise Mistake(_explain_no_stream(stream))
+        what = f"a value of type {type(stream).__name__}"
+        if isinstance(stream, Coroutine):
+            stream.close()
+            what = "a run without stream=True"
+        way = "show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
+        raise Mistake(f"show() takes a stream, not {what}: {way}")
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
     return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
-
-
-def _explain_no_stream(given: object) -> str:
-    what = f"a value of type {type(given).__name__}"
-    if isinstance(given, Coroutine):
-        given.close()
-        what = "a run without stream=True"
-    return f"show() takes a stream, not {what}: show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
 
 
 async def _show(stream: Any, name: str | None) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.events import Observer, Reply, Request, ToolCall, make_plain
@@ -35,40 +34,37 @@ from .view import CellRun
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 
-@dataclass(frozen=True)
-class Sent:
-    """The last model call that was shown in a run."""
-
-    request: Mapping[str, Any]
-    reply: Mapping[str, Any] | None = None
-    """The model's message; None before it has come."""
-
-
 def request_block(
-    request: Request, *, sent: bool = True, title_of: str = "", last: Sent | None = None
+    request: Request,
+    *,
+    sent: bool = True,
+    title_of: str = "",
+    last: Mapping[str, Any] | None = None,
+    reply: Mapping[str, Any] | None = None,
 ) -> Block:
     """Return the block that shows a request before it is sent to the model. `sent` is False in a dry run, which sends nothing.
 
-    If `sent` is True, the block lists only the messages that are new since `last`, the previous model call of the run. Otherwise, it
-    lists all, and its title has the model's name `title_of`. Of API keys and headers, only the names are shown.
+    If `sent` is True, the block lists only the messages that are new since `last`, the previous request of the run. `reply` is the
+    message that answered it. Otherwise, the block lists all messages, and its title has the model's name `title_of`. Of API keys
+    and headers, only the names are shown.
     """
-    shown, before = request.shown(), None if last is None else last.request
+    shown = request.shown()
     messages, tools = shown["messages"], [tool["function"]["name"] for tool in shown["tools"]]
     known = _count_known(messages, last) if sent else 0
     facts = [
         counted(len(messages), "message")
         + (f", {len(messages) - known or 'none'} of them new" if known else "")
     ]
-    lines = [_describe_message(message, last) for message in messages[known:]]
-    if before is None or shown["tools"] != before["tools"]:
+    lines = [_describe_message(message, reply) for message in messages[known:]]
+    if last is None or shown["tools"] != last["tools"]:
         facts.append(counted(len(tools), "tool"))
         lines += [("tools", ", ".join(tools))] if tools else []
     # Most requests have stream=True, so it is not listed.
-    options, old = _list_options(shown), _list_options(before or {"stream": sent})
+    options, old = _list_options(shown), _list_options(last or {"stream": sent})
     changed = [f"{key}={_shorten(value)}" for key, value in options.items() if old.get(key) != value]
-    changed += [f"no {key}" for key in old if key not in options] if before is not None else []
+    changed += [f"no {key}" for key in old if key not in options] if last is not None else []
     lines += [("options", ", ".join(changed) or "none")] if changed or not sent else []
-    if request.secrets and before is None:
+    if request.secrets and last is None:
         lines.append(("not shown", ", ".join(request.secrets)))
     # LiteLLM (1.110) sends neither an empty list of tools nor a message's null fields.
     whole = {**shown, "messages": [cut_bytes(_drop_nulls(message)) for message in messages]}
@@ -79,10 +75,10 @@ def request_block(
     return made if sent else Block(put_style_behind(made.html), made.text)  # no head above has the style
 
 
-def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> int:
+def _count_known(messages: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None) -> int:
     """Return how many of `messages` a person has seen before: in the last model call, or in earlier turns of the conversation."""
     if last is not None:
-        earlier = last.request["messages"]
+        earlier = last["messages"]
         return len(earlier) if messages[: len(earlier)] == earlier else 0
     roles = [message.get("role") for message in messages]
     newest = len(roles) - 1 - roles[::-1].index("user") if "user" in roles else 0
@@ -136,11 +132,11 @@ def reply_block(reply: Reply) -> Block:
     return _make_block("←", title, lines, "the whole message", reply.message)
 
 
-def _describe_message(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
+def _describe_message(message: Mapping[str, Any], reply: Mapping[str, Any] | None) -> tuple[str, str]:
     """Return (the role, the content in one line). A part that is no text is named by its type, for example "[image_url]"."""
     role, content = str(message.get("role")), message.get("content") or []
     label = f"{_MARKS.get(role, '·')} {role}"
-    if last is not None and last.reply is not None and _drop_nulls(message) == _drop_nulls(last.reply):
+    if reply is not None and _drop_nulls(message) == _drop_nulls(reply):
         return label, "its own message, as it came"
     parts = content if isinstance(content, list) else [{"text": content}]
     words = [" ".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)] if parts else []
@@ -178,20 +174,22 @@ class Stepper(Observer):
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means
         self._is_holding = True
-        self._last: Sent | None = None
+        self._last: Mapping[str, Any] | None = None
+        """The last request; None before the first."""
+        self._reply: Mapping[str, Any] | None = None
+        """The message that answered it."""
 
     async def before_model(self, request: Request) -> None:
         """Show the new messages of the request, and wait for Next."""
-        block = request_block(request, last=self._last)
-        self._last = Sent(request.shown())
+        block = request_block(request, last=self._last, reply=self._reply)
+        self._last, self._reply = request.shown(), None
         await self._show_and_hold(block, "call the model")
 
     async def after_model(self, reply: Reply) -> None:
         """Show the reply."""
         await self._run.caught_up()
         self._run.put(reply_block(reply))
-        if self._last is not None:
-            self._last = replace(self._last, reply=make_plain(reply.message))
+        self._reply = make_plain(reply.message)
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """Show the tool call, and wait for Next. In ask mode, the approval card of the call is shown after that."""
