@@ -175,9 +175,8 @@ class Stepper(Observer):
         self._run, self._means = run, means
         self._is_holding = True
         self._last: Mapping[str, Any] | None = None
-        """The last request; None before the first."""
+        """The last request."""
         self._reply: Mapping[str, Any] | None = None
-        """The message that answered it."""
 
     async def before_model(self, request: Request) -> None:
         """Show the new messages of the request, and wait for Next."""
@@ -186,7 +185,6 @@ class Stepper(Observer):
         await self._show_and_hold(block, "call the model")
 
     async def after_model(self, reply: Reply) -> None:
-        """Show the reply."""
         await self._run.caught_up()
         self._run.put(reply_block(reply))
         self._reply = make_plain(reply.message)

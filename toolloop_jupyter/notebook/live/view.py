@@ -96,7 +96,6 @@ class RunHead:
         self.update()
 
     def update(self) -> None:
-        """Show what the run is doing now."""
         hooks, blocks, widget = self._hooks, [self.block], {}
         if self._toolbar is not None:
             self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
@@ -139,7 +138,6 @@ class CellRun:
         """Cancels the run whose stream is being read."""
 
     def output(self) -> CellOutput:
-        """Return a new output in the cell."""
         return self._column.output()
 
     def put(self, block: Block) -> None:

@@ -55,17 +55,14 @@ class ApprovalCard(Card):
         self._is_whole = False
         self._form, self._question, self._error = EditForm(), ipywidgets.HTML(), ipywidgets.HTML("")
         tool, size, is_question = visible(approval.tool), left_out(approval), bool(approval.question)
-        run, edit, no = (
-            ("Send", "Send exactly this to the server"),
-            ("Edit…", "Change the arguments before the tool runs"),
-            ("Decline", "Send nothing"),
-        )
         if is_question:
             self._form.open(approval.schema, approval.input)
+            run, no = ("Send", "Send exactly this to the server"), ("Decline", "Send nothing")
         else:
             run = ("Approve", f"Run {tool} with exactly these arguments")
             no = ("Deny", f"Do not run {tool}; the model is told")
-        self._approve, self._edit, deny = button(*run, "tlj-go"), button(*edit), button(*no, "tlj-no")
+        self._approve, deny = button(*run, "tlj-go"), button(*no, "tlj-no")
+        self._edit = button("Edit…", "Change the arguments before the tool runs")
         whole = button(f"Show all {size:,} characters", "Show the arguments to their last character")
         self._reason = ipywidgets.Text(
             description="Deny because",
@@ -80,12 +77,13 @@ class ApprovalCard(Card):
         for field in (self._reason, self._scope):
             field.style.description_width = "initial"
         self._draw()
-        unused = [
-            *([] if size else [whole]),
-            *([] if approval.editable and not is_question else [self._edit]),
-            *([self._reason] if is_question else []),
-            *([] if len(covers) > 1 else [self._scope]),
-        ]
+        offered = {
+            whole: size > 0,
+            self._edit: approval.editable and not is_question,
+            self._reason: not is_question,
+            self._scope: len(covers) > 1,
+        }
+        unused = [control for control, is_offered in offered.items() if not is_offered]
         parts = [
             part for part in (self._question, whole, self._form.widget, self._error) if part not in unused
         ]

@@ -176,7 +176,6 @@ class EditForm:
         self.fields: list[Field] = []
 
     def open(self, schema: Mapping[str, object], given: Mapping[str, object]) -> None:
-        """Show the fields."""
         self.fields = [Field(spec) for spec in field_specs(schema, given)]
         self.widget.children = tuple(one.widget for one in self.fields)
 
