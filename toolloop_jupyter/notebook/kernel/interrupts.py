@@ -35,7 +35,7 @@ cells, the second interrupt would interrupt ipykernel itself (6.17 to 7.4), whic
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised in sync code if an interrupt has ended its run. Shown in one line: IPython could be interrupted in a long traceback."""
+    """Raised in sync code if an interrupt has ended its run. Shown in one line, since IPython could be interrupted in a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}"]

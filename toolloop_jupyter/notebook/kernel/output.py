@@ -6,8 +6,8 @@ the shell's display publisher, and on the methods that send a cell's value and t
 code. If there is none, the output goes to the same place as without a hook. A removed hook that other code still has (a logging
 handler may have stored `sys.stderr`) passes all output on.
 
-If a tool starts a thread without a copy of the context, the thread has no target. If only this tool is running, its target is the
-thread's, also after the tool has ended. If several tools are running, the thread's output is not redirected.
+If a tool starts a thread without a copy of the context, the thread has no target. If only this tool is running, the thread
+gets the tool's target, also after the tool has ended. If several tools are running, the thread's output is not redirected.
 """
 
 from __future__ import annotations
