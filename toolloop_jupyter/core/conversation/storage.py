@@ -36,10 +36,11 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except ValueError as error:
-        raise HistoryInvalid([f"{path} is not JSON ({error})"]) from None
-    except RecursionError:
-        raise HistoryInvalid([f"{path} is nested too deep to be a conversation"]) from None
+    except (ValueError, RecursionError) as error:
+        fault = (
+            f"not JSON ({error})" if isinstance(error, ValueError) else "nested too deep to be a conversation"
+        )
+        raise HistoryInvalid([f"{path} is {fault}"]) from None
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise HistoryInvalid([f"{path} holds no list of messages"])

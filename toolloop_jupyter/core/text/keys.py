@@ -107,7 +107,9 @@ def find_environment_keys() -> Iterator[str]:
         if names_key(name):
             yield from find_keys(name, os.environ.get(name, ""))
     names = vars(sys.modules.get("litellm", sys))
-    yield from (key for name in _list_key_names(len(names)) if isinstance(key := names.get(name), str))
+    for name in _list_key_names(len(names)):
+        if isinstance(key := names.get(name), str):
+            yield key
 
 
 @functools.lru_cache(maxsize=1)
@@ -135,8 +137,7 @@ _NO_KEY = re.compile(
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
 """Values that are not hidden, since they often appear in texts for other reasons: words ("not-needed", "production"), paths of
-files, and web addresses without a user, a query or a long part. A value that only begins with a slash may be a key: one of 64
-base64 texts does.
+files, and web addresses without a user, a query or a long part. But a key in base64 may begin with a slash.
 """
 _OWN = 12
 """A key whose end is cut off is found if at least this number of characters follow its public start."""
