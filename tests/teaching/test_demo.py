@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from support.asking import Talk, ask, tool
 from toolloop_jupyter.teaching import DEMO_MODEL, DemoModel, ScriptedModel, registry
-from toolloop_jupyter.teaching.demo import Step
-from toolloop_jupyter.teaching.filling import PATTERNS, find
+from toolloop_jupyter.teaching.demo import PATTERNS, Step, find
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 SEARCH = tool(

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, TypeAdapter
 
-from toolloop_jupyter.teaching.filling import MISSING, Filler
+from toolloop_jupyter.teaching.demo import MISSING, Filler
 
 HITS = '["src/client.py:41: for attempt in range(retries):", "src/client.py:57: if attempt == retries:"]'
 

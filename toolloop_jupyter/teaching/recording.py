@@ -12,7 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..core.conversation import find_picture_place
 from ..core.events import (
@@ -91,9 +91,7 @@ class Recorder(Observer):
         self._on_stop = on_stop
         self._left = _read_stamp(self.path) if self.calls else None
         """The file's `_read_stamp` after the last call was written; None before the first call."""
-        self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._under_way: weakref.WeakKeyDictionary[object, _CallUnderWay] = weakref.WeakKeyDictionary()
         """The unfinished model call of each run, by the run's asyncio task: the rows of a table run at the same time."""
         self._failed: set[tuple[str, str]] = set()
         """(call id, text) of each tool result that was an error."""
@@ -166,28 +164,27 @@ class Recorder(Observer):
     async def before_model(self, request: Request) -> None:
         """Begin to record a model call."""
         started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
-        self._under_way[_get_task()] = _CallUnderWay(request.shown(), started)
+        self._under_way[asyncio.current_task()] = _CallUnderWay(request.shown(), started)
 
     def delta(self, at: float, delta: ReadObject) -> None:
         """Store a piece of the answer."""
-        if call := self._under_way.get(_get_task()):
+        if call := self._under_way.get(asyncio.current_task()):
             call.deltas.append((max(0.0, at - call.started), dict(delta)))
 
     async def after_model(self, reply: Reply) -> None:
         """Write the model call that has ended."""
-        call = self._under_way.pop(_get_task(), None)
+        call = self._under_way.pop(asyncio.current_task(), None)
         if call is None:
             return
-        usage: dict[str, float] = {
-            "prompt_tokens": reply.usage.input_tokens,
-            "completion_tokens": reply.usage.output_tokens,
-        }
-        told = {
+        used = reply.usage
+        usage = {
+            "prompt_tokens": used.input_tokens,
+            "completion_tokens": used.output_tokens,
             "cost": reply.cost,
-            "cache_read_input_tokens": reply.usage.cache_read_tokens,
-            "cache_creation_input_tokens": reply.usage.cache_write_tokens,
+            "cache_read_input_tokens": used.cache_read_tokens,
+            "cache_creation_input_tokens": used.cache_write_tokens,
         }
-        usage |= {name: value for name, value in told.items() if value is not None}
+        usage = {name: value for name, value in usage.items() if value is not None}
         deltas = call.deltas
         if not is_same_message(
             deltas, reply.message
@@ -201,7 +198,7 @@ class Recorder(Observer):
 
     async def model_failed(self, error: ModelCallFailed) -> None:
         """Write a model call that failed for good: the deltas before the failure, and the error's message."""
-        if call := self._under_way.pop(_get_task(), None):
+        if call := self._under_way.pop(asyncio.current_task(), None):
             self._try_to_record(call.request, call.deltas, {"error": str(error)})
 
 
@@ -212,12 +209,6 @@ class _CallUnderWay:
     request: JsonObject
     started: float
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
-
-
-def _get_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 def _make_title(call: RecordedCall) -> str:
@@ -278,9 +269,11 @@ class Replay(Answers):
 
     def find_tools(self, question: str) -> list[RecordedTool]:
         """Return the tools of the recorded call whose last message is `question`; else all tools of the recording."""
-        order = [*self.calls[self._next :], *self.calls[: self._next]]
-        asked = (call for call in order if _is_question(call.messages, question.strip()))
-        return self._make_tools([found] if (found := next(asked, None)) else self.calls)
+        for call in (*self.calls[self._next :], *self.calls[: self._next]):
+            last = call.messages[-1] if call.messages else {}
+            if last.get("role") == "user" and str(last.get("content")).strip() == question.strip():
+                return self._make_tools([call])
+        return self._make_tools(self.calls)
 
     def _make_tools(self, calls: Sequence[RecordedCall]) -> list[RecordedTool]:
         described = {str(tool["name"]): tool for call in calls for tool in call.tools if "name" in tool}
@@ -393,12 +386,6 @@ class RecordedTool(DescribedTool):
             settings=ToolSettings(thread=False, max_result=_LONGEST_RESULT),
             origin=f"Answered from {self.replay.path.name}; nothing runs.",
         )
-
-
-def _is_question(messages: Sequence[ReadObject], text: str) -> bool:
-    """Return whether the last message is from a person and has this text."""
-    last = messages[-1] if messages else {}
-    return last.get("role") == "user" and str(last.get("content")).strip() == text
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int] | None:

@@ -198,27 +198,27 @@ def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> 
 
 def check_target(path: Path) -> None:
     """Raise RecordingError if no recording can be written to `path`, or if another kind of file would be overwritten."""
-    why, exists = "", True
     try:
-        path.stat()
+        fault = _find_fault(path, exists=bool(path.stat()))
     except FileNotFoundError:
-        exists = False
+        fault = _find_fault(path, exists=False)
     except (OSError, ValueError) as error:  # a name that is too long, a circle of links, a null character
-        why = getattr(error, "strerror", None) or str(error)
-    if why:
-        pass
-    elif path.is_dir():
-        why = "it is a folder"
-    elif exists and not path.is_file():
-        why = "it is no file"
-    elif not path.parent.is_dir():
-        why = f"there is no folder {shown(path.parent)!r}"
-    elif not os.access(path if exists else path.parent, os.W_OK):
-        why = "no permission to write there"
-    elif exists and not _is_tape(path):
-        why = "the file is no recording, and would be overwritten; choose another file"
-    if why:
-        raise RecordingError(f"cannot record to {shown(path)!r}: {why}")
+        fault = getattr(error, "strerror", None) or str(error)
+    if fault:
+        raise RecordingError(f"cannot record to {shown(path)!r}: {fault}")
+
+
+def _find_fault(path: Path, *, exists: bool) -> str:
+    if path.is_dir():
+        return "it is a folder"
+    if exists and not path.is_file():
+        return "it is no file"
+    if not path.parent.is_dir():
+        return f"there is no folder {shown(path.parent)!r}"
+    if not os.access(path if exists else path.parent, os.W_OK):
+        return "no permission to write there"
+    is_other = exists and not _is_tape(path)
+    return "the file is no recording, and would be overwritten; choose another file" if is_other else ""
 
 
 def _is_tape(path: Path) -> bool:
