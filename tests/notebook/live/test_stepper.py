@@ -85,3 +85,10 @@ def test_only_what_changed_is_shown():
     again = Request("m", first.messages, options={"stream": True, "seed": 2})
     shown = request_block(again, last=first.shown()).text.split("\n")
     assert shown == ["→ to the model: 1 message, none of them new", "    options      seed=2, no top_p"]
+
+
+def test_a_request_that_is_not_sent_shows_all_options():
+    """A dry run of rows says that they are not streamed."""
+    request = Request("m", [{"role": "user", "content": "Go"}], options={"stream": False})
+    shown = request_block(request, sent=False).text.split("\n")
+    assert "    options      stream=false" in shown

@@ -60,7 +60,8 @@ def request_block(
         facts.append(counted(len(tools), "tool"))
         lines += [("tools", ", ".join(tools))] if tools else []
     # Most requests have stream=True, so it is not listed.
-    options, old = _list_options(shown), _list_options(last or {"stream": sent})
+    usual = {"stream": True} if sent else {}
+    options, old = _list_options(shown), _list_options(usual if last is None else last)
     changed = [f"{key}={_shorten(value)}" for key, value in options.items() if old.get(key) != value]
     changed += [f"no {key}" for key in old if key not in options] if last is not None else []
     lines += [("options", ", ".join(changed) or "none")] if changed or not sent else []
