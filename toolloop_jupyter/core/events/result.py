@@ -216,8 +216,8 @@ ANY: Any = object()
 class _CheckFailed(AssertionError):
     """A check has failed: the exercise is not done yet. A notebook shows one line; a traceback would not help a student."""
 
-    def __str__(self) -> str:
-        return hide(super().__str__())
+    def __init__(self, message: str) -> None:
+        super().__init__(hide(message))
 
     def _render_traceback_(self) -> list[str]:
         return [f"AssertionError: {self}"]
