@@ -219,7 +219,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Return the first that an object has: its `str` or `repr`, a form for notebooks, a picture in words, its type."""
+    """Return the first text that an object has: its `str` or `repr`, its form for notebooks, its picture in words, its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -266,7 +266,7 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     )
     room = limit - len(note)
     if room < limit // 2:  # the note would fill more than half of the text
-        return text[: limit - 1] + "…"
+        return shorten(text, limit)
     head, tail = text[: room * 2 // 3], text[len(text) - (room - room * 2 // 3) :]
     near = room // 20
     if (end := head.rfind("\n", len(head) - near)) > 0:
@@ -301,7 +301,18 @@ def describe_table(value: Any) -> tuple[str, int] | None:
         if isinstance(value, polars.DataFrame):
             part = value[:, :_COLUMNS]
             return _describe_columns(kind, part, part.null_count().row(0), value.shape)
-    return _describe_array(value) if numpy is not None and isinstance(value, numpy.ndarray) else None
+    if numpy is None or not isinstance(value, numpy.ndarray) or (value.ndim == 0 and value.dtype.hasobject):
+        return None
+    if value.ndim == 0:
+        return str(value.item()), 0
+    unknown = value.size - int(numpy.isfinite(value).sum()) if value.dtype.kind in "fc" else 0
+    text = f"array of shape {value.shape}, dtype {value.dtype}{f', {unknown:,} not finite' if unknown else ''}:\n"
+    with numpy.printoptions(threshold=_SMALL_ARRAY, edgeitems=5, linewidth=120):
+        text += numpy.array2string(value, separator=", ")
+    if value.size <= _SMALL_ARRAY:
+        return text, len(text)
+    text += f"\nOf {value.size:,} values, only the corners are shown; to see others, ask for a smaller part of the array."
+    return text, len(text) * max(2, value.size // _SMALL_ARRAY)
 
 
 def _describe_columns(
@@ -326,20 +337,6 @@ def _describe_columns(
     if count < rows or shown < width:
         text += "\nTo see other rows or columns, ask for them: by row numbers, column names, a filter or a summary."
     return text, len(text) + len(body) * (rows - count) // max(count, 1)
-
-
-def _describe_array(array: Any) -> tuple[str, int] | None:
-    numpy = sys.modules["numpy"]
-    if array.ndim == 0:
-        return None if array.dtype.hasobject else (str(array.item()), len(str(array.item())))
-    unknown = array.size - int(numpy.isfinite(array).sum()) if array.dtype.kind in "fc" else 0
-    text = f"array of shape {array.shape}, dtype {array.dtype}{f', {unknown:,} not finite' if unknown else ''}:\n"
-    with numpy.printoptions(threshold=_SMALL_ARRAY, edgeitems=5, linewidth=120):
-        text += numpy.array2string(array, separator=", ")
-    if array.size <= _SMALL_ARRAY:
-        return text, len(text)
-    text += f"\nOf {array.size:,} values, only the corners are shown; to see others, ask for a smaller part of the array."
-    return text, len(text) * max(2, array.size // _SMALL_ARRAY)
 
 
 # --- tracebacks -----------------------------------------------------------------------------------------------
