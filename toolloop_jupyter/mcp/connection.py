@@ -1,4 +1,7 @@
-"""Connect to an MCP server. Its tools become tools of the notebook. A call is refused if the server has changed the tool since."""
+"""Connect to an MCP server. Its tools become tools of the notebook.
+
+A call is refused if the server has changed the tool after it was listed.
+"""
 
 from __future__ import annotations
 
@@ -211,9 +214,10 @@ class _ToolList:
         self._news = object()
 
     async def read(self, client: Any) -> list[Any]:
-        """Read the tools of all pages of the list: at most MOST_TOOLS tools and _MOST_PAGES pages. Of each name, the first counts.
+        """Read the tools of all pages of the list: at most MOST_TOOLS tools and _MOST_PAGES pages.
 
-        If the list may have changed during the reading, the next call reads it again.
+        If several tools have the same name, only the first one is used. If the list may have changed during the reading, the
+        next call reads the list again.
         """
         news, cursor = self._news, None
         found: dict[str, Any] = {}

@@ -172,8 +172,8 @@ class JobSource:
             "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
         }
         self._key = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
-        """The begin of each row's key. Limits such as `max_turns` are not part of the key: a row that a limit ends without an
-        answer has failed, and the next run runs it again.
+        """The hash of the part that all rows' keys share. Limits such as `max_turns` are not part of a key: a row that a limit
+        ends without an answer has failed, and the next run runs it again.
         """
         self.again = 0
         """The number of rows that failed in an earlier run with this store, and are run again now."""
@@ -274,7 +274,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
 
 
 def _explain_end(result: Result, config: Config) -> str | None:
-    """Return why a row's run has no valid answer; None if it has one: with `on_limit="answer"`, also at a limit."""
+    """Return why a row's run has no valid answer; None if it has one. With `on_limit="answer"`, an answer at a limit is valid."""
     if result.stop_reason == "done":
         return None
     has_answer = bool(result.text) if config.output is None else result.output is not None

@@ -73,9 +73,9 @@ class Table:
                 yield {TEXT: row} if isinstance(row, str) else {str(key): row[key] for key in row}
 
     def read_ahead(self) -> Iterator[dict[str, Any]]:
-        """Return the rows that are checked before the run: all rows; only the first one if all rows have the same columns.
+        """Return the rows that are checked before the run: only the first row if all rows have the same columns; else all rows.
 
-        If the table has no length, it may be a generator, which can be read only once. Then, too, only the first row is read.
+        If the table has no length, only the first row is read: the table may be a generator, which can be read only once.
         """
         if self._kind or self.total is not None:
             return iter(self) if self.columns is None else itertools.islice(self, 1)
@@ -205,8 +205,8 @@ class RowPrompt:
 
 
 def _read_names(typed: str) -> tuple[str, ...]:
-    """Return the names that a text in double braces may mean: itself, without blanks around it, and that in NFKC form, which
-    Python uses for the names of variables.
+    """Return the names that a text in double braces may mean: the text; the text without blanks around it; the same in NFKC
+    form, since Python changes the names of variables to NFKC form.
     """
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)

@@ -136,8 +136,9 @@ CHARACTERS_OF_A_TOKEN = 4
 
 
 def tell_size_of_rows(request: Request, total: int | None) -> str:
-    """Return a sentence with the number of rows, and an estimate of the tokens in their first requests: all are as long as
-    `request`, that of the first row.
+    """Return a sentence with the number of rows, and an estimate of the tokens in their first requests.
+
+    The estimate takes each request to be as long as `request`, the request of the first row.
     """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
@@ -222,7 +223,7 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Prints the progress in lines, ever more rarely: for cells whose output cannot be replaced, and for nbconvert."""
+    """Prints the progress in lines, with longer and longer waits. For a cell whose output cannot be replaced, and for nbconvert."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

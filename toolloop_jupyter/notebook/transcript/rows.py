@@ -184,7 +184,7 @@ def _draw_line(words: str, expression: str = "") -> Block:
 
 def _draw_row(row: Row) -> Block:
     mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
-    # An object in the input may have no text.
+    # An object in the input may raise an error when it is written as text.
     given = attempt_call(short_arguments, dict(islice(row.input.items(), 20)), _ASKED)
     asked = "…" if isinstance(given, Raised) else given
     came, took = _tell_end(row), tell_duration(row.seconds)
