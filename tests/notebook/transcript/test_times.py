@@ -24,9 +24,8 @@ A_TIME = re.compile(r"\d\.\d\d s|\d:\d\d")
 def run(seed: float) -> Result:
     """The same run, at another pace and another time of day."""
     asked = Approval("look", {"x": 1}, call_id="c1")
-    asked.allow(by="click")
     decision = Decision(True, by="click", at=1e9 + seed)
-    asked._state["decision"] = decision
+    asked._decided.set_result((decision, None))
     events = [
         Text("I look."),
         ToolCall("c1", "look", "look", {"x": 1}, builtin=False),

@@ -1,6 +1,8 @@
 """Turn text from a model, a tool or an argument into inert HTML: HTML that loads nothing and runs no code."""
 
 from .escape import (
+    MOST_IMAGE,
+    clean_html,
     counted,
     esc,
     escaped_json,
@@ -9,13 +11,13 @@ from .escape import (
     in_a_line,
     inline,
     prose,
+    read_words,
     visible,
     visible_json,
     visible_text,
     without_gaps,
 )
 from .markdown import as_source, highlight, markdown_html, split_markdown
-from .sanitize import MOST_IMAGE, clean_html, read_words
 from .style import (
     BLOCK,
     CALL,

@@ -1,10 +1,10 @@
-"""Escape text from a model, a tool or an argument for HTML, and make its hidden characters visible.
+"""Make text and HTML from a model or a tool harmless: escape text, show its hidden characters, and reduce HTML to an allowlist.
 
 A person who allows or denies a call must see every character (`visible`) and every blank (`visible_text`, `visible_json`). In
 prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
 prose must not deceive the person (`prose`). A hidden character looks the same in pages, terminals and files, for example
 ⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
-`inline` everywhere else, since MathJax looks for `$` there.
+`inline` everywhere else, since MathJax looks for `$` there. The HTML of a value or a display passes through `clean_html`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import html
 import json
 import re
 
-from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE, shorten
+from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE, plain, shorten
 
 _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -127,3 +127,81 @@ def first_line(text: str, limit: int = 120) -> str:
 def counted(count: int, word: str, plural: str = "") -> str:
     """Return a number and a noun: "1 tool call", "2 tool calls". `plural` is the plural if it is not `word` and an "s"."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
+
+
+# nh3 removes all elements and attributes of foreign HTML that are not allowed here. Text, tables and links (http, https, mailto)
+# remain. A picture remains if its data is in the HTML itself. Styles, classes and ids are removed, since with them, the HTML could
+# draw over the page or get styles of the front-end. The tags of headings are removed, since JupyterLab would list the headings in
+# its table of contents. The result closes all its elements, and no element of the page.
+
+MOST_IMAGE = 3_000_000
+"""If a picture's address (`data:…`) has more characters, the picture is removed."""
+
+_TAGS = frozenset(
+    """
+    a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure hr i img ins kbd li mark
+    ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var
+    """.split()  # noqa: SIM905 - a list reads better without its quotation marks
+)
+_DROPPED = frozenset("script style title template iframe noscript svg math select".split())  # noqa: SIM905
+"""Elements that are removed together with their content. For other elements, only the tags are removed."""
+_ATTRIBUTES = {
+    "*": {"title", "dir", "lang"},
+    "a": {"href"},
+    "img": {"src", "alt", "width", "height"},
+    "th": {"colspan", "rowspan", "scope", "align"},
+    "td": {"colspan", "rowspan", "align"},
+    "col": {"span"},
+    "colgroup": {"span"},
+    "ol": {"start"},
+}
+_DATA_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+
+
+def _clean_attribute(tag: str, name: str, value: str) -> str | None:
+    if tag == "img" and name == "src":
+        return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
+    if tag == "a" and name == "href":
+        return value if re.match(r"(?:https?://|mailto:)", value, re.IGNORECASE) else None
+    return plain(value)  # nh3 escapes it
+
+
+_DEEPEST = 60
+"""How many levels of elements are allowed. If elements are nested several hundred levels deep, browsers move some of them, also
+out of the block that contains them."""
+_VOID = ("<br", "<hr", "<img", "<col>", "<col ")
+_PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
+
+
+def clean_html(raw: str) -> str:
+    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML; "" if it is nested too deep."""
+    import nh3
+
+    clean = nh3.clean(
+        raw.encode("utf-8", "replace").decode(),  # nh3 raises an error for a lone surrogate
+        tags=set(_TAGS),
+        clean_content_tags=set(_DROPPED),
+        attributes=_ATTRIBUTES,
+        attribute_filter=_clean_attribute,
+        url_schemes={"http", "https", "mailto", "data"},
+        link_rel="noopener noreferrer",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        strip_comments=True,
+    )
+    pieces, depth = _PIECE.split(clean), 0
+    for at in range(1, len(pieces), 2):
+        tag = pieces[at]
+        depth += -1 if tag.startswith("</") else not tag.startswith(_VOID)
+        if depth > _DEEPEST:
+            return ""
+        # An empty `<th>` is usually the corner of a table. A screen reader would treat it as a heading without text.
+        if tag.startswith(("<th>", "<th ")) and pieces[at + 2] == "</th>" and not pieces[at + 1].strip():
+            pieces[at] = re.sub(r' scope="[^"]*"', "", f"<td{tag[3:]}")
+            pieces[at + 2] = "</td>"
+    return "".join(piece if at % 2 else guard_math(prose(piece)) for at, piece in enumerate(pieces))
+
+
+def read_words(clean: str) -> str:
+    """Return the text in cleaned HTML, with one line for each row or paragraph."""
+    text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
+    return plain(html.unescape(_PIECE.sub(" ", text))).strip()

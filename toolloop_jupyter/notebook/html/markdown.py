@@ -348,11 +348,12 @@ line's length."""
 
 # Only these languages are highlighted, since the model chooses the name of the language. For an unknown name, Pygments would
 # search all installed plugins. And some of its five hundred lexers need a very long time for a hostile text.
-_LANGUAGES = """
-python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
-html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
-"""
-_KNOWN = frozenset(_LANGUAGES.split())
+_KNOWN = frozenset(
+    """
+    python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
+    html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
+    """.split()  # noqa: SIM905 - as above
+)
 _CLASSES = {
     **dict.fromkeys(["k", "ow", "nt"], "tk"),
     **dict.fromkeys(["nf", "nc", "nd", "fm", "gh", "gu"], "tf"),

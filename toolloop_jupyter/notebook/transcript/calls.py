@@ -121,7 +121,7 @@ def call_block(
         shorten(step.call.name, _NAME),
         short_arguments(step.arguments if edited is None else edited),
     )
-    in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
+    in_full = " · ".join([first_line(decided, 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [_tell_shortly(decision), *facts]))
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
@@ -164,9 +164,6 @@ def approval_record(approval: Approval) -> Block:
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     record = call_block(CallStep(call, approval=approval, is_over=approval.decision is not None))
     return Block(put_style_behind(record.html), record.text)
-
-
-# --- the line of a call ---------------------------------------------------------------------------------------
 
 
 def value_text(value: object) -> str:
@@ -233,8 +230,6 @@ def join_reason(message: str) -> str:
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)
 
-
-# --- a decision: short on a call's line, complete in the part that is folded behind the line ---
 
 _DECIDED = {
     "click": "by click",

@@ -63,9 +63,6 @@ OF_RUN = 20_000_000
 TOO_LARGE = "too large to keep in the output of the run"
 
 
-# --- the steps ------------------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class TextStep:
     """A text of the model: a part of its answer or, if `is_thought` is true, its reasoning."""
@@ -94,9 +91,6 @@ class Notice:
 
 Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | Retry | Notice | Done
 """A part of a run that a page shows. Later events change a TextStep or a CallStep. The other steps never change."""
-
-
-# --- from events to steps -------------------------------------------------------------------------------------
 
 
 class Steps:
@@ -266,8 +260,16 @@ class Page:
         match step:
             case CallStep():
                 return self.draw_call(step)
+            case TextStep() if step.output is not None:
+                return answer_block(step.text, step.output)
             case TextStep():
-                return _draw_text(step)
+                if not (text := step.text).strip():
+                    return None
+                return (
+                    reasoning_block(text, streaming=not step.is_whole)
+                    if step.is_thought
+                    else text_block(text)
+                )
             case Attachment():
                 block = attachment_block(step)
                 return block if self._has_room(step, block) else notice(f"{step.name}: {TOO_LARGE}")
@@ -309,15 +311,6 @@ class Page:
             return False
         self._used, self._sizes[id(step)] = used, size
         return True
-
-
-def _draw_text(step: TextStep) -> Block | None:
-    if step.output is not None:
-        return answer_block(step.text, step.output)
-    text = step.text
-    if not text.strip():
-        return None
-    return reasoning_block(text, streaming=not step.is_whole) if step.is_thought else text_block(text)
 
 
 def together(blocks: Iterable[Block]) -> Block:

@@ -58,9 +58,7 @@ from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning
 _Several: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
 
 MOST_HTML = 200_000  # a display with more characters of HTML is shown as text
-_SHORT = (
-    40  # a result with at most this many characters is shown on the call's line; else the line shows the size
-)
+_SHORT = 40  # a result with at most this many characters is shown in place of its size
 MOST_PARTS = 10  # tables and pictures of one list or dict that are shown
 MOST_OF_PARTS = 3_500_000
 """The HTML of the shown items of one list or dict has at most this many characters. But the first item is always shown."""
@@ -244,9 +242,6 @@ def _list_formatters() -> dict[str, _Formatter]:
     display = DisplayFormatter() if shell is None else shell.display_formatter
     known = cast("Mapping[str, _Formatter]", getattr(display, "formatters", {}))
     return {kind: known[kind] for kind in _WANTED[:-1] if kind in known}
-
-
-# --- from a bundle to HTML ---
 
 
 def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:

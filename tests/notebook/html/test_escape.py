@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop_jupyter.notebook.html.sanitize import clean_html
+from toolloop_jupyter.notebook.html.escape import clean_html
 
 
 def test_an_empty_head_is_a_cell():
