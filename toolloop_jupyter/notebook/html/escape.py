@@ -55,9 +55,8 @@ def visible(text: str) -> str:
 def visible_text(text: str) -> str:
     """Replace invisible characters as `visible` does, and show blanks, too. This is for a text that a person has to approve.
 
-    Several blanks in a row, or a blank at the beginning or end of a line, are shown as dots. A very long row of blanks would push
-    text out of sight, so the number of blanks is shown instead. Each tab, and each line break at the beginning or end of the
-    text, gets an arrow. If another character looks like a blank, its code is shown.
+    Several blanks in a row, or a blank at an end of a line, are shown as dots; very many, which would push text out of sight, as
+    their number. Each tab, and each line break at an end of the text, gets an arrow. Other blank characters are named.
     """
     text = _BLANKS.sub(_write_dots, _SHOW_BLANK.sub(_name_character, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)

@@ -1,9 +1,8 @@
-"""Turn the Markdown text of a model into safe HTML. The Markdown is CommonMark with tables and strikethrough.
+"""Turn the Markdown text of a model (CommonMark with tables and strikethrough) into HTML that loads nothing and runs no code.
 
-The HTML loads nothing and runs no code. Raw HTML in the text is shown as text. Links have only http, https and mailto addresses,
-and the address can be seen. Images become links, since the request for a picture can send data to the picture's server. Headings
-are `<p>` elements, since JupyterLab would put `<h1>` to `<h6>` into the notebook's table of contents. `guard_math` hides each
-`$` outside of formulas from MathJax.
+Raw HTML in the text is shown as text. Links have only http, https and mailto addresses, and the address can be seen. Images
+become links, since the request for a picture can send data to the picture's server. Headings are `<p>` elements, since JupyterLab
+would put `<h1>` to `<h6>` into the notebook's table of contents. `guard_math` hides each `$` outside of formulas from MathJax.
 """
 
 from __future__ import annotations

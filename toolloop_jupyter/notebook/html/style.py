@@ -1,10 +1,9 @@
 """Define the look of blocks: inline styles for their shape, and a style sheet for their colours.
 
 If a notebook is not trusted, its viewer removes `<style>` and all inline values with `var()` or `color-mix()` (seen in
-JupyterLab 4.6). A site that hosts code may remove all styles. So the HTML must be readable without styles. The inline styles
-below define the shape. The style sheet `STYLE` applies to the whole page, so only one block of a run contains it. Most colours
-are made from the text colour of the page, so they fit light and dark pages. The strong colours have two values: one for light
-pages and one for dark pages.
+JupyterLab 4.6). A site that hosts code may remove all styles. So the HTML must be readable without styles. The style sheet
+`STYLE` applies to the whole page, so only one block of a run contains it. Most colours are made from the text colour of the page.
+The strong colours have two values: one for light pages and one for dark pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Draw the parts of a transcript as blocks.
+"""Draw the parts of a transcript as blocks. The module `calls` draws tool calls, and the module `values` draws values.
 
-Each function takes an event, a step or a text. It returns a `Block`: safe HTML, and the same content as plain text. A block
-is one output of a cell. It is static and does not need the other outputs. Text that a block quotes cannot run code, load
-anything, or close the block's HTML. The module `calls` draws tool calls. The module `values` draws values.
+A block is one output of a cell. It is static and does not need the other outputs. Text that a block quotes cannot run code, load
+anything, or close the block's HTML.
 """
 
 from __future__ import annotations

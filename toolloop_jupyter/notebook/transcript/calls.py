@@ -276,8 +276,6 @@ def _name_decision(decision: Decision) -> str:
     return "approved" if decision.arguments is None else "approved with edits"
 
 
-# --- arguments, and a person's edits of them ------------------------------------------------------------------
-
 _ABSENT = object()  # the value of an argument that was not given, or that a person has removed
 _SHORT_CHANGE = 120  # a change is shown in one line if both values together have at most this many characters
 _Changes = Mapping[str, tuple[object, object]]

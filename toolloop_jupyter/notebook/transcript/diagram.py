@@ -134,7 +134,6 @@ def _draw_svg_row(row: _Row, top: int, scale: float) -> str:
 
 
 def _tell_time(seconds: float) -> str:
-    """Return a time on the scale of the picture; "" if transcripts have no times."""
     return tell_duration(seconds) if seconds or not are_times_kept() else "0"
 
 

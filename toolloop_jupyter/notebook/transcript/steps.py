@@ -2,9 +2,7 @@
 
     event --Steps.take--> steps that are new or changed --Page.draw--> Block --make_bundle--> an output of a cell
 
-The live page of a run, a finished run that is shown again, the exports and the terminal all use these functions. So all
-of them show the same content. Below the block of a running call, the live page also shows the prints so far and the elapsed
-seconds.
+The live page, a finished run that is shown again, the exports and the terminal use these functions. So all show the same content.
 """
 
 from __future__ import annotations
@@ -237,9 +235,6 @@ class Steps:
             is_failure = result.stop_reason == "runtime_error"
             changed += self._add(Notice(result.error, "error" if is_failure else "warning"))
         return changed
-
-
-# --- from steps to blocks -------------------------------------------------------------------------------------
 
 
 class Page:

@@ -66,16 +66,13 @@ MOST_OF_PARTS = 3_500_000
 
 @dataclass(frozen=True)
 class Shown:
-    """A value as a person sees it."""
+    """A value as a person sees it. The last line of `text` says how many lines are left out, if any are."""
 
     html: str
     text: str
-    size: str = ""
-    """The value's size in words, such as "14 lines"."""
-    visual: bool = False
-    """True if the value is shown as more than plain text."""
+    size: str = ""  # in words, such as "14 lines"
+    visual: bool = False  # True if the value is shown as more than plain text
     lines_left_out: int = 0
-    """The number of omitted lines, which the last line of `text` states; 0 if no line is omitted."""
 
 
 def show_value(value: object, model_text: str = "", expression: str = "") -> Shown:
@@ -187,8 +184,6 @@ def _is_rich(value: object) -> bool:
     displays = (getattr(type(value), name, None) for name in ("_repr_html_", "_repr_svg_"))
     return find_figure(value) is not None or is_drawable(value) or any(map(callable, displays))
 
-
-# --- from an object to a bundle ---
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
 _WANTED = (*_PICTURES, "text/html", "text/markdown", "text/latex", "text/plain")
