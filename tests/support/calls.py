@@ -15,7 +15,7 @@ def asked_about(call: ToolCall, decision: Decision | None) -> Approval:
     """A request for approval of this call, with its decision."""
     approval = Approval(call.name, call.input, call_id=call.id)
     if decision is not None:
-        approval._decided.set_result((decision, None))
+        approval._decide(decision)
     return approval
 
 

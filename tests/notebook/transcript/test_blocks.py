@@ -462,7 +462,7 @@ def test_deep_output_ends():
 def test_the_foot_has_the_totals():
     """Stop reason, calls, tokens, cost, time and the expression for the outcome."""
     asked = Approval("search", {})
-    asked._decided.set_result((Decision(True, by="click"), None))
+    asked._decide(Decision(True, by="click"))
     events = [call(), asked, ToolResult("c1", "x"), call(), ToolResult("c1", "no", is_error=True)]
     spans = (Span("model", "m", 0.0, 21.0),)
     block = foot(result_of(events, spans=spans), "review")
@@ -516,7 +516,7 @@ def test_the_time_line_has_a_bar_for_each_span():
 
 def events_of_a_run():
     asked = Approval("search", {"q": 1}, call_id="c1")
-    asked._decided.set_result((Decision(True, by="click"), None))
+    asked._decide(Decision(True, by="click"))
     return [
         Reasoning("hm"),
         Text("I'll "),

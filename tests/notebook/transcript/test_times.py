@@ -25,7 +25,7 @@ def run(seed: float) -> Result:
     """The same run, at another pace and another time of day."""
     asked = Approval("look", {"x": 1}, call_id="c1")
     decision = Decision(True, by="click", at=1e9 + seed)
-    asked._decided.set_result((decision, None))
+    asked._decide(decision)
     events = [
         Text("I look."),
         ToolCall("c1", "look", "look", {"x": 1}, builtin=False),

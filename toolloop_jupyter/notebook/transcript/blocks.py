@@ -296,12 +296,8 @@ def is_approval(decision: Decision | None) -> bool:
 
 
 OF_CALL = 4_000_000  # characters of HTML of one call: the largest picture (MOST_IMAGE) and some text
-OF_ARGUMENTS = (
-    200_000  # characters of HTML of one call's arguments, not counting those that a person has changed
-)
-MOST_OUTPUTS = (
-    100  # prints and displays of one call that are kept; if there are more, those in the middle are left out
-)
+OF_ARGUMENTS = 200_000  # characters of HTML of one call's arguments, without those that a person has changed
+MOST_OUTPUTS = 100  # prints and displays of one call; if there are more, those in the middle are left out
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 

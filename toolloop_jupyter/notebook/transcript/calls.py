@@ -83,12 +83,14 @@ class CallStep:
 
     @property
     def state(self) -> str:
-        """One of "running", "waiting" (for a decision) and "done"."""
-        if self.approval is not None and not self.is_over:
-            if not self.approval.answered:
-                return "waiting"
-            return "done" if self.approval.question else "running"
-        return "done" if self.is_over else "running"
+        """The status of its result; without a result "denied", "waiting" (for a decision), "running" or "over"."""
+        if self.result is not None:
+            return find_status(self.result, self.decision)
+        if self.decision is not None and not self.decision.allowed:
+            return "denied"
+        if self.is_over or (self.decision is not None and self.question):
+            return "over"
+        return "running" if self.approval is None or self.approval.answered else "waiting"
 
     @property
     def question(self) -> str:
@@ -113,14 +115,12 @@ def call_block(
     shown = None
     if result is not None and not result.is_error:
         shown = show_value(result.value, _described(result), value_name)
-    mark, css, word = _SIGNS[_find_sign(step)]
+    mark, css, word = _SIGNS[step.state]
     decided = "" if decision is None else _tell_decision(decision)
     facts = [*_list_facts(step, shown, word), *([shorten(note, 120)] if note else [])]
     edited = decision.arguments if decision is not None else None
-    name, inner = (
-        shorten(step.call.name, _NAME),
-        short_arguments(step.arguments if edited is None else edited),
-    )
+    name = shorten(step.call.name, _NAME)
+    inner = short_arguments(step.arguments if edited is None else edited)
     in_full = " · ".join([first_line(decided, 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [_tell_shortly(decision), *facts]))
     line = (
@@ -153,10 +153,9 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
     if prints:
         last = "\n".join(prints[-1].splitlines()[-_LAST_LINES:])
         parts.append(show_text(shorten(last, MOST_CHARACTERS)))
-    inner = dim(inline(line)) + "".join(part.html for part in parts)
-    return Block(
-        block("tlj-progress", inner, CALL), "\n".join([f"    {in_a_line(line)}", *_text_lines(parts)])
-    )
+    html = dim(inline(line)) + "".join(part.html for part in parts)
+    text = "\n".join([f"    {in_a_line(line)}", *_text_lines(parts)])
+    return Block(block("tlj-progress", html, CALL), text)
 
 
 def approval_record(approval: Approval) -> Block:
@@ -197,14 +196,6 @@ _SIGNS = {
     "over": ("○", "", ""),
 }
 """How a call's line shows the call's state: a mark, the mark's CSS class, and a word ("" if the mark alone is clear)."""
-
-
-def _find_sign(step: CallStep) -> str:
-    if step.result is not None:
-        return find_status(step.result, step.decision)
-    if step.decision is not None and not step.decision.allowed:
-        return "denied"
-    return "over" if step.state == "done" else step.state
 
 
 def _list_facts(step: CallStep, shown: Shown | None, word: str) -> list[str]:

@@ -307,15 +307,8 @@ class _Told:
 
     html: str
     lines: list[str]
-    parts: Mapping[str, _Told] = field(default_factory=dict)
-    """The values of its fields by name, if it has fields."""
+    parts: Mapping[str, _Told] = field(default_factory=dict)  # the values of its fields, by name
     is_nested: bool = False
-
-    def below(self, name: str) -> list[str]:
-        """Return the lines with `name` as their label: beside a simple value of one line, else above the lines."""
-        if len(self.lines) == 1 and not self.is_nested:
-            return [f"{name}: {self.lines[0]}"]
-        return [f"{name}:", *("  " + line for line in self.lines)]
 
 
 def _tell(value: object, depth: int = 0) -> _Told:
@@ -335,7 +328,11 @@ def _tell_fields(fields: Mapping[str, object], depth: int) -> _Told:
     if not told:
         return _Told(dim("empty", "span"), ["none"], is_nested=True)
     html = table(((inline(name), one.html) for name, one in told.items()), head="th")
-    lines = [line for name, one in told.items() for line in one.below(in_a_line(name))]
+    lines = []
+    for name, one in told.items():
+        is_beside = len(one.lines) == 1 and not one.is_nested
+        lines += [f"{in_a_line(name)}: {one.lines[0]}"] if is_beside else [f"{in_a_line(name)}:"]
+        lines += [] if is_beside else ["  " + line for line in one.lines]
     return _Told(html + _more(len(fields)), lines, told, is_nested=True)
 
 
