@@ -51,7 +51,6 @@ def _renumbered(deltas: list[Any], times: int) -> None:
     """As many calls as there are repetitions, each with an index and an id of its own."""
     assembly = Assembly(NAMES)
     for number, delta in itertools.product(range(times), [dict(delta) for delta in deltas]):
-        delta.pop("function_call", None)  # it is for one call: many that differ are compared each with each
         calls = delta.get("tool_calls") or ()
         own = [
             {**one, "index": number * 10 + (one.get("index") or 0), "id": f"{one.get('id')}-{number}"}

@@ -15,7 +15,9 @@ LiteLLM and the provider's client use their own defaults: most of them retry a r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import AsyncIterable, Callable, Collection
@@ -253,8 +255,9 @@ class ModelCall:
         else:
             response = await client.load_litellm().acompletion(**keywords)
         self._has_begun = True
+        hidden = getattr(response, "_hidden_params", None)
         if not issubclass(type(response), AsyncIterable):
-            self._cost = _read_cost(getattr(response, "_hidden_params", None))
+            self._cost = _read_cost(hidden)
             await self._take(response, whole=True)
             return
         stream = None if self._is_ours else _StreamFacts(response)
@@ -263,14 +266,17 @@ class ModelCall:
                 await self._take(chunk)
         finally:
             await providers.close_stream(response)
-        if stream is not None and not self._end(stream):
+        if stream is None:
+            return
+        self._cost = _read_cost(hidden)
+        if not self._end(stream):
             told = "the server answered with JSON and not with a stream; asked again without a stream"
             await self._shown.emit(Retry(1, told))
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 
     def _end(self, stream: _StreamFacts) -> bool:
-        """Read what LiteLLM hides about an ended stream: the refusal, an early end, and the cost.
+        """Read what LiteLLM hides about an ended stream: the refusal, and an early end.
 
         Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.
         """
@@ -280,7 +286,6 @@ class ModelCall:
             assembly.finish_reason = None
             if assembly.calls.has_unfinished_call:
                 raise StreamCut("the stream ended in the middle of a tool call")
-        self._cost = stream.cost
         return not (stream.is_json and assembly.is_empty)
 
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
@@ -345,7 +350,7 @@ class _StreamFacts:
         self._stream: Any = getattr(response, "completion_stream", None)
         self._iterator: Any = self._stream
         self._since = time.monotonic()
-        self._response, self._hidden = response, getattr(response, "_hidden_params", None)
+        self._response = response
         self.refusal = ""
         """The text of OpenAI's `refusal` field."""
         headers = read_fields(getattr(getattr(self._stream, "response", None), "headers", None))
@@ -361,11 +366,6 @@ class _StreamFacts:
         return hasattr(self._response, told[0]) and not any(
             getattr(self._response, name, None) for name in told
         )
-
-    @property
-    def cost(self) -> float | None:
-        """The cost in US dollars according to the headers of the response; None if the headers have no cost."""
-        return _read_cost(self._hidden)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -427,20 +427,20 @@ def _read_cost(hidden: object) -> float | None:
     The cost is the number in the gateway's header `x-litellm-response-cost`. Without such a number, the cost is the one that
     LiteLLM itself has calculated.
     """
-    if not hidden:
-        return None
     fields = read_fields(hidden)
     headers = read_fields(fields.get("additional_headers"))
     for value in (headers.get("llm_provider-x-litellm-response-cost"), fields.get("response_cost")):
-        if not value:
-            continue
-        try:
-            cost = float(value)
-        except (TypeError, ValueError):
-            continue
-        if cost >= 0 and cost != float("inf"):
-            return cost
+        with contextlib.suppress(TypeError, ValueError):
+            if 0 <= (cost := float(value or "nan")) < math.inf:
+                return cost
     return None
+
+
+_CACHED = (
+    ("cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens"),
+    ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens"),
+)
+"""Fields of a usage: (for tokens read from the cache, for tokens written to it), each in the order in which they count."""
 
 
 def read_cached(usage: Fields) -> tuple[int | None, int | None]:
@@ -448,22 +448,10 @@ def read_cached(usage: Fields) -> tuple[int | None, int | None]:
 
     `usage` has the fields of Anthropic, OpenAI, DeepSeek, or Gemini (in LiteLLM 1.110's form).
     """
-    details = read_fields(usage.get("prompt_tokens_details"))
-    counts: list[int | None] = []
-    for values in (
-        (
-            usage.get("cache_read_input_tokens"),
-            details.get("cached_tokens"),
-            usage.get("prompt_cache_hit_tokens"),
-        ),
-        (
-            usage.get("cache_creation_input_tokens"),
-            details.get("cache_creation_tokens"),
-            details.get("cache_write_tokens"),
-        ),
-    ):
-        counts.append(None)
-        for value in values:
-            if counts[-1] is None and isinstance(value, int) and not isinstance(value, bool):
-                counts[-1] = max(0, value)
+    fields = {**usage, **read_fields(usage.get("prompt_tokens_details"))}
+    counts: list[int | None] = [None, None]
+    for place, names in enumerate(_CACHED):
+        for value in map(fields.get, names):
+            if counts[place] is None and isinstance(value, int) and not isinstance(value, bool):
+                counts[place] = max(0, value)
     return counts[0], counts[1]

@@ -57,8 +57,8 @@ a large pydantic model. The imports and this model take about 1 s, most of it fo
 def load_litellm() -> ModuleType:
     """Import litellm, and return the module. The first import takes seconds.
 
-    Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without
-    the variable, the import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
+    Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True`, if the user has not set it. Without the variable, the
+    import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
     # The lock is held for seconds. So code on the event loop, which needs litellm only after its import, never takes the lock.
     if not litellm_loaded():
