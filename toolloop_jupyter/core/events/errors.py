@@ -229,8 +229,12 @@ def check_values(values: Mapping[str, object]) -> dict[str, Any]:
 
     The error is ArgumentTypeInvalid if all faults are wrong types, else ArgumentInvalid.
     """
-    found = [CHECKS[name].find_fault(name, value) for name, value in values.items()]
-    if faults := [fault for fault in found if fault is not None]:
+    faults, plain = [], {}
+    for name, value in values.items():
+        plain[name] = make_plain_number(value)
+        if fault := CHECKS[name].find_fault(name, value):
+            faults.append(fault)
+    if faults:
         only_types = all(isinstance(fault, ArgumentTypeInvalid) for fault in faults)
         raise (ArgumentTypeInvalid if only_types else ArgumentInvalid)("; ".join(map(str, faults)))
-    return {name: make_plain_number(value) for name, value in values.items()}
+    return plain

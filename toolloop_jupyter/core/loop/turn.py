@@ -327,17 +327,13 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
     """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them. In the history, which later
     requests repeat, their arguments are valid JSON.
     """
-    sent = reply.message.get("tool_calls") or ()
-    calls = [
-        SentCall(one["id"], one["function"]["name"], SentArguments(one["function"]["arguments"]))
-        for one in sent
-    ]
+    calls, stored = [], []
+    for one in reply.message.get("tool_calls") or ():
+        function = one["function"]
+        calls.append(SentCall(one["id"], function["name"], SentArguments(function["arguments"])))
+        stored.append({**one, "function": {**function, "arguments": calls[-1].arguments.stored()}})
     message = dict(reply.message)
     if calls:
-        stored = [
-            {**one, "function": {**one["function"], "arguments": call.arguments.stored()}}
-            for one, call in zip(sent, calls, strict=True)
-        ]
         message["tool_calls"] = stored
     elif not (message.get("content") or "").strip():
         message["content"] = "\n".join(f"[{one.name}]" for one in reply.attachments)
