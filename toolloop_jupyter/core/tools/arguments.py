@@ -33,7 +33,7 @@ from .preview import PLAIN, JsonObject, holds_note, preview
 from .schema import find_default_json
 from .signature import Parameter
 
-Path: TypeAlias = tuple[int | str, ...]
+Location: TypeAlias = tuple[int | str, ...]
 """The place of a value in JSON data: keys and indexes, from the outside in."""
 JsonContainer: TypeAlias = Any
 """A list or a dict in JSON data. Its items are read or replaced by index or by key."""
@@ -219,7 +219,7 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     return changed
 
 
-def _find_unseen_effect(made: object, edited: object, shown: object, path: Path) -> str:
+def _find_unseen_effect(made: object, edited: object, shown: object, path: Location) -> str:
     """Return what a person's edit would do, but does not show; "" if there is no such effect.
 
     `shown` is what the person saw, `edited` the edit, `made` the JSON after validation. Validation must not change a part that was
@@ -353,7 +353,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
 _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
-def _copy(value: object, path: Path, count: Iterator[int]) -> object:
+def _copy(value: object, path: Location, count: Iterator[int]) -> object:
     """Check JSON data, and return a copy that no other code can change. `count` counts the values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
@@ -381,7 +381,7 @@ def _copy(value: object, path: Path, count: Iterator[int]) -> object:
     return value
 
 
-def _check_text(text: str, path: Path) -> None:
+def _check_text(text: str, path: Location) -> None:
     if isinstance(attempt_call(text.encode), Raised):
         problem = f"half of a surrogate pair is not a character, got {shorten_json(text)}"
         raise InvalidArguments(f"{write_path(path)}: {problem}")
@@ -428,7 +428,7 @@ def _explain_problems(
     tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], known: Sequence[str]
 ) -> str:
     """Return the message for the model, with a line for each wrong argument. `known` are the parameters' names in the schema."""
-    by_place: dict[Path, list[ErrorDetails]] = {}
+    by_place: dict[Location, list[ErrorDetails]] = {}
     for problem in problems:
         location = problem["loc"]
         keys = [key for _, key in _find_steps(given, location)]

@@ -164,12 +164,12 @@ def make_full_name(function: Function) -> str:
 # --- its docstring --------------------------------------------------------------------------------------------
 
 _SECTIONS = ("raises", "warnings", "notes", "examples")
-_MORE = {"Note": "notes", "Notes": "notes", "Warning": "warnings", "Warnings": "warnings"}
+_MORE_SECTIONS = {"Note": "notes", "Notes": "notes", "Warning": "warnings", "Warnings": "warnings"}
 """Sections of Google's style that docstring_parser (0.15 to 0.18) does not know, and drops behind a section that it knows."""
 _GOOGLE = google.GoogleParser(
     [
         *google.DEFAULT_SECTIONS,
-        *(google.Section(title, key, google.SectionType.SINGULAR) for title, key in _MORE.items()),
+        *(google.Section(title, key, google.SectionType.SINGULAR) for title, key in _MORE_SECTIONS.items()),
     ]
 )
 _BETWEEN_NAMES = re.compile(r",|\band\b")
