@@ -151,6 +151,11 @@ def test_plain_data_is_copied_without_it():
     data = {"a": [KEY, 1, None, {"b": f"x {KEY}"}], KEY: True}
     assert hide_in(data) == {"a": ["[key]", 1, None, {"b": "x [key]"}], "[key]": True}
     assert data["a"][0] == KEY
+    row = {"pk_customer_id": "sk-proj-0123456789", "password": [1]}
+    assert hide_in(row, hiding.hide_suspected, hiding.names_key) == {
+        "pk_customer_id": "[key]",
+        "password": "…",
+    }
 
 
 @pytest.mark.parametrize("text", [KEY, WRITINGS["JSON, unicode"], WRITINGS["HTML, twice"], KEY[:12] + " and"])

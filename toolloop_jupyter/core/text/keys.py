@@ -259,7 +259,7 @@ def hide_suspected(text: str) -> str:
 def hide_in(
     value: Any, hide_text: Callable[[str], str] = hide, hides_field: Callable[[str], bool] = lambda _: False
 ) -> Any:
-    """Return a copy of plain data. `hide_text` hides the keys in each text, and in each name of a field.
+    """Return a copy of plain data. `hide_text` hides the keys in each text, and `hide` those in each name of a field.
 
     If `hides_field` returns True for the name of a field, "…" replaces the whole value of the field.
     """
@@ -268,8 +268,7 @@ def hide_in(
     if isinstance(value, Mapping):
         fields = {str(name): item for name, item in value.items()}
         return {
-            hide_text(k): "…" if hides_field(k) else hide_in(v, hide_text, hides_field)
-            for k, v in fields.items()
+            hide(k): "…" if hides_field(k) else hide_in(v, hide_text, hides_field) for k, v in fields.items()
         }
     if isinstance(value, (list, tuple)):
         return [hide_in(item, hide_text, hides_field) for item in value]
