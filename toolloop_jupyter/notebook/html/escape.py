@@ -133,8 +133,7 @@ def counted(count: int, word: str, plural: str = "") -> str:
 # draw over the page or get styles of the front-end. The tags of headings are removed, since JupyterLab would list the headings in
 # its table of contents. The result closes all its elements, and no element of the page.
 
-MOST_IMAGE = 3_000_000
-"""If a picture's address (`data:…`) has more characters, the picture is removed."""
+MOST_IMAGE = 3_000_000  # if a picture's address (`data:…`) has more characters, the picture is removed
 
 _TAGS = frozenset(
     """
@@ -165,9 +164,8 @@ def _clean_attribute(tag: str, name: str, value: str) -> str | None:
     return plain(value)  # nh3 escapes it
 
 
+# Of elements that are nested several hundred levels deep, browsers move some, also out of the block that contains them.
 _DEEPEST = 60
-"""How many levels of elements are allowed. If elements are nested several hundred levels deep, browsers move some of them, also
-out of the block that contains them."""
 _VOID = ("<br", "<hr", "<img", "<col>", "<col ")
 _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from markdown_it.renderer import RendererProtocol
     from markdown_it.utils import EnvType, OptionsDict
 
-LONGEST = 200_000
-"""If a text has more characters, it is shown without formatting."""
+LONGEST = 200_000  # if a text has more characters, it is shown without formatting
 _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
 """The characters that cost the parser much time. If a text has more of them, it is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
@@ -185,8 +184,7 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # A `$` can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its `$` signs, and no letter or
 # digit directly outside. A text is no formula if it is an amount followed by words, or if it looks like `${A}:${B}` in a shell.
 
-LONGEST_FORMULA = 2_000
-"""If a formula has more characters, it is not recognised as a formula. So the search for the end of a formula is short."""
+LONGEST_FORMULA = 2_000  # characters; so the search for the end of a formula is short
 _DEEPEST = 20
 _MOST_ROWS = 60
 
@@ -339,11 +337,8 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 
 # --- code in colour: Pygments' tokens as a few classes that `style` gives a light and a dark colour ---
 
-LONGEST_CODE = 20_000
-"""If code has more characters, it stays in one colour, since highlighting would take too long."""
-_LONGEST_LINE = 1_000
-"""If a line of code has more characters, the code stays in one colour. Some lexers need a time that grows with the square of a
-line's length."""
+# Longer code, and code with a longer line, stays in one colour. The time of some lexers grows with the square of a line's length.
+LONGEST_CODE, _LONGEST_LINE = 20_000, 1_000
 
 # Only these languages are highlighted, since the model chooses the name of the language. For an unknown name, Pygments would
 # search all installed plugins. And some of its five hundred lexers need a very long time for a hostile text.

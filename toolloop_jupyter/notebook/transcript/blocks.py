@@ -33,8 +33,9 @@ from ..html import (
     prose,
 )
 
-LONGEST_TEXT = 200_000
-"""A block shows at most this many characters of one text of the model. The Result has the whole text."""
+LONGEST_TEXT = (
+    200_000  # characters of one text of the model that a block shows; the Result has the whole text
+)
 _MOST_TOOLS = 50
 _FIRST_WORDS = 80  # the most characters of the model's reasoning that stay visible when the rest is folded
 _LAST_WORDS = 160  # the most characters of the model's reasoning that are shown while it is streamed

@@ -64,10 +64,10 @@ class CallStep:
     """The number of the call in the run, from 0. A question that a running tool asks has the number of this tool's call."""
     approval: Approval | None = None
     result: ToolResult | None = None
-    is_over: bool = False
-    """True if the call has a result, or if no result will come."""
-    is_brief: bool = False
-    """True if the call is shown as one line, because many later calls have ended."""
+    is_over: bool = False  # True if the call has a result, or if no result will come
+    is_brief: bool = (
+        False  # True if the call is shown as one line, for example because many later calls have ended
+    )
 
     @property
     def arguments(self) -> Mapping[str, object]:

@@ -56,8 +56,7 @@ FULL_STEPS = (
     100  # this many of a run's last tool calls are shown in full; each earlier call is shown as one line
 )
 MOST_FILES = 200  # the most changed files of a run that are shown
-OF_RUN = 20_000_000
-"""The HTML of a run's steps has at most this many characters. A step that would exceed this limit is shown as one line."""
+OF_RUN = 20_000_000  # characters of HTML of a run's steps; a step that would exceed this limit is shown as one line
 TOO_LARGE = "too large to keep in the output of the run"
 
 
@@ -67,10 +66,8 @@ class TextStep:
 
     is_thought: bool
     pieces: list[str] = field(default_factory=list)
-    is_whole: bool = False
-    """True if the text is complete."""
-    output: object = None
-    """The validated `output=` instance, if it was read from this text."""
+    is_whole: bool = False  # True if the text is complete
+    output: object = None  # the validated `output=` instance, if it was read from this text
 
     @property
     def text(self) -> str:
@@ -96,10 +93,10 @@ class Steps:
 
     def __init__(self) -> None:
         self.all: list[Step] = []
-        self._open: TextStep | None = None
-        """The text that the model is writing now, if any."""
-        self._calls: dict[str, CallStep] = {}
-        """The calls by their ids. A later call replaces an earlier call that has the same id."""
+        self._open: TextStep | None = None  # the text that the model is writing now
+        self._calls: dict[
+            str, CallStep
+        ] = {}  # by id; a later call replaces an earlier call that has the same id
         self._call_count = 0
         self._in_full: deque[CallStep] = deque()
         self._file_count = 0
@@ -246,8 +243,7 @@ class Page:
         For a part of the Result that is not shown, the page names the expression, followed by `hint`; if it is None, nothing.
         """
         self._name, self._hint = name, hint
-        self._sizes: dict[int, int] = {}
-        """The length of the HTML of each drawn step, by the step's `id`."""
+        self._sizes: dict[int, int] = {}  # the length of the HTML of each drawn step, by the step's `id`
         self._used = 0
 
     def draw(self, step: Step) -> Block | None:

@@ -15,9 +15,9 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...core.events import Attachment
 from ...core.execution import Raised, attempt_call
@@ -55,13 +55,15 @@ from ..html import (
 )
 from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning
 
+if TYPE_CHECKING:
+    from IPython.core.formatters import BaseFormatter
+
 _Several: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
 
 MOST_HTML = 200_000  # a display with more characters of HTML is shown as text
 _SHORT = 40  # a result with at most this many characters is shown in place of its size
-MOST_PARTS = 10  # tables and pictures of one list or dict that are shown
-MOST_OF_PARTS = 3_500_000
-"""The HTML of the shown items of one list or dict has at most this many characters. But the first item is always shown."""
+MOST_PARTS = 10  # tables and pictures that are shown of one list or dict
+MOST_OF_PARTS = 3_500_000  # characters of HTML of these items; but the first item is always shown
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def find_bundle(value: object) -> Mapping[str, object]:
     for kind, formatter in _list_formatters().items():
         # `formatter(value)` is not called, since IPython prints a traceback into the cell when an object's method fails.
         try:
-            display: object = functools.partial(formatter.lookup(value), value)
+            display: object = functools.partial(formatter.lookup(value), value)  # type: ignore[no-untyped-call]
         except KeyError:
             display = getattr(value, str(formatter.print_method), None)
         if kind not in bundle and (data := _call(display)) is not None:
@@ -219,23 +221,14 @@ def _call(function: object) -> object:
     return None if isinstance(outcome, Raised) else outcome
 
 
-class _Formatter(Protocol):
-    """The attributes of an IPython formatter that this module uses."""
-
-    print_method: str
-
-    def lookup(self, value: object) -> Callable[[object], object]:
-        """Return the formatter's function for the class of `value`. Raises KeyError if there is none."""
-
-
-def _list_formatters() -> dict[str, _Formatter]:
+def _list_formatters() -> dict[str, BaseFormatter]:
     """Return the notebook's formatters by MIME type: pandas, matplotlib and users register formatters there."""
     from IPython.core.formatters import DisplayFormatter
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
     display = DisplayFormatter() if shell is None else shell.display_formatter
-    known = cast("Mapping[str, _Formatter]", getattr(display, "formatters", {}))
+    known: Mapping[str, BaseFormatter] = getattr(display, "formatters", {})
     return {kind: known[kind] for kind in _WANTED[:-1] if kind in known}
 
 
