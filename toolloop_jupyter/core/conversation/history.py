@@ -345,9 +345,7 @@ def place_pictures(
 def _choose_pictures(
     messages: list[Message], pictures: list[list[object]], place: PicturePlace | None, own: int | None
 ) -> list[list[object]]:
-    """Return the pictures of each message that are sent: all of the prompt at index `own`, and the newest of the others, until
-    there are MOST_SENT together.
-    """
+    """Return for each message the pictures that are sent (see `place_pictures`)."""
     room = MOST_SENT - (len(pictures[own]) if own is not None and own < len(pictures) else 0)
     sent: list[list[object]] = []
     for number, (message, found) in reversed([*enumerate(zip(messages, pictures, strict=True))]):

@@ -113,10 +113,7 @@ def _make_text(value: object) -> str:
 
 
 def _repair_calls(message: Message) -> list[Message]:
-    """Remove the tool calls without a name from `message`, and turn the arguments of the others into JSON objects.
-
-    Return the remaining tool calls. The id of a call may still be missing.
-    """
+    """Repair the tool calls of `message`, and return those that have a name. The id of a call may still be missing."""
     message.pop("function_call", None)
     sent = message.pop("tool_calls", None)
     calls: list[Message] = []
@@ -138,10 +135,7 @@ def _repair_calls(message: Message) -> list[Message]:
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """Remove the tool message that answers `call` from `answers`, and return its content; NOT_RUN if there is none.
-
-    The message is the first one with the id of `call`, else the first one without an id.
-    """
+    """Take the first message with the id of `call` out of `answers`, else the first one without an id. Return its content."""
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)
     if found is None:

@@ -143,10 +143,7 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Return the options as our ToolLoopOptions, with a copy of `completion_kwargs` that other code cannot change any more.
-
-    `options` may be LiteLLM's ToolLoopOptions, too. Raises OptionsMismatch if the options are those of another harness.
-    """
+    """Check the options, ours or LiteLLM's. Return them with a copy of `completion_kwargs`, which other code cannot change."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):

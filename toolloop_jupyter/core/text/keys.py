@@ -214,9 +214,7 @@ class _KeyPattern:
 
 @functools.lru_cache(maxsize=256)
 def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
-    """Return the patterns that find a key: itself, and the part of a base64 text that depends only on the key. Return () for a
-    value that is not hidden.
-    """
+    """Return the patterns that find a key, plain or in base64. Return () for a value that is not hidden."""
     if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
     start = _PUBLIC_START.match(key)
