@@ -55,8 +55,8 @@ def visible(text: str) -> str:
 def visible_text(text: str) -> str:
     """Replace invisible characters as `visible` does, and show blanks, too. This is for a text that a person has to approve.
 
-    Several blanks in a row, or a blank at an end of a line, are shown as dots; very many, which would push text out of sight, as
-    their number. Each tab, and each line break at an end of the text, gets an arrow. Other blank characters are named.
+    Several blanks in a row, or a blank at an end of a line, are shown as dots. Very many blanks would push text out of
+    sight, so their number is shown instead. Each tab, and each line break at an end of the text, gets an arrow.
     """
     text = _BLANKS.sub(_write_dots, _SHOW_BLANK.sub(_name_character, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)
@@ -86,7 +86,7 @@ def prose(text: str) -> str:
 
 
 def in_a_line(text: str) -> str:
-    """Replace invisible characters as `visible` does, and line breaks by ␊. So no text adds a line that looks like ours."""
+    """Replace invisible characters as `visible` does, and line breaks by ␊. So a text cannot add a line of its own."""
     return visible(text).replace("\n", "\u240a")
 
 

@@ -76,7 +76,7 @@ class CallStep:
 
     @property
     def decision(self) -> Decision | None:
-        """The decision in the result, which differs if a call was allowed and later refused; else that on the request."""
+        """The decision in the result; else the decision on the request. They differ if a call was allowed and later refused."""
         if self.result is not None and self.result.decision is not None:
             return self.result.decision
         return None if self.approval is None else self.approval.decision
@@ -145,7 +145,7 @@ def call_block(
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
     """Return the progress of a running call: the elapsed time, `note` ("3 of 10 files"), the last prints, and displays.
 
-    Only this block, below that of the call, is drawn repeatedly. So the fold of the call stays as the person has left it.
+    Only this block is drawn repeatedly, not the block of the call above it. So the call's fold stays as the person has left it.
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
@@ -417,7 +417,7 @@ _WHOLE = "… the whole result: "
 
 
 def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
-    """Show the value in `shown`, or the error if `shown` is None. A fold has the model's text if it is a different one."""
+    """Show the value in `shown`, or the error if `shown` is None. If the model got a different text, a fold has this text."""
     got = show_text(result.output).html
     if shown is None:
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""

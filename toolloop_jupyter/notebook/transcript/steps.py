@@ -195,7 +195,7 @@ class Steps:
         return ()
 
     def _begin_call(self, call: ToolCall, *, within: bool = False) -> CallStep:
-        """Add the step of a call; if `within` is true, of a question, whose id begins with that of the call that asks."""
+        """Add the step of a call. If `within` is true, it is a question: its id begins with the id of the call that asks."""
         outer = self._calls.get(call.id.rpartition(".")[0]) if within else None
         step = self._calls[call.id] = CallStep(call, self._call_count if outer is None else outer.index)
         self._call_count += not within
@@ -240,7 +240,8 @@ class Page:
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
         """`name` is the notebook's variable that holds the Result.
 
-        For a part of the Result that is not shown, the page names the expression, followed by `hint`; if it is None, nothing.
+        Where a part of the Result is not shown, the page shows the expression for this part, followed by `hint`. If `hint` is
+        None, no variable can hold the Result, and the page shows no expression.
         """
         self._name, self._hint = name, hint
         self._sizes: dict[int, int] = {}  # the length of the HTML of each drawn step, by the step's `id`
@@ -295,7 +296,7 @@ class Page:
         return ": ".join(filter(None, (text, expression)))
 
     def _has_room(self, step: Step, block: Block) -> bool:
-        """Count the length of `block` instead of that of the step's earlier block. Return False if the run has no room."""
+        """Return False if the run has no room for `block`. Else count its length; it replaces the step's earlier block."""
         size = len(block.html)
         used = self._used + size - self._sizes.get(id(step), 0)
         if used > OF_RUN:
