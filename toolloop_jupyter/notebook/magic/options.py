@@ -12,8 +12,6 @@ import ast
 import difflib
 import itertools
 import json
-import math
-import numbers
 import os
 import re
 import shlex
@@ -311,7 +309,7 @@ def _quote_data(line: str) -> Iterator[str]:
         if piece["data"]:
             ends = (at + end.end() for end in re.finditer(r"[\]})](?=\s|\Z)", line[at:]))
             begin = piece.start()
-            if data := next((line[begin:end] for end in ends if is_literal(line[begin:end])), ""):
+            if data := next((line[begin:end] for end in ends if _read_literal(line[begin:end])), ""):
                 yield shlex.quote(data)
                 at = begin + len(data)
                 continue
@@ -401,21 +399,14 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
     braces = IN_BRACES.fullmatch(text)
     name = braces[1] if braces else text
     if name in names and (braces or bare) and not names_key(name):
-        value = names[name]
+        value = make_plain_number(names[name])  # for example a number from NumPy
         if _is_data(value):
             return value
-        if isinstance(value, numbers.Real) and math.isfinite(value):  # for example a number from NumPy
-            return int(value) if isinstance(value, numbers.Integral) else float(value)
-    return _read_literal(text)[0] if is_literal(text) else text
-
-
-def is_literal(text: str) -> bool:
-    """Return whether `text` is JSON, or a Python literal whose value can be written as JSON (`.5`, `10_000`, `None`, `['a']`)."""
-    return bool(_read_literal(text))
+    return next(iter(_read_literal(text)), text)
 
 
 def _read_literal(text: str) -> list[object]:
-    """Return [the value of the literal `text`]; [] if `text` is no literal."""
+    """Return [the value of `text`] if it is JSON, or a Python literal that JSON can hold (`.5`, `10_000`, `None`, `['a']`)."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text.strip())

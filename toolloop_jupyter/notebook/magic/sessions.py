@@ -99,9 +99,15 @@ class NamedSession:
     def go_back(self, turn: int) -> ReplacedTurns:
         """Remove turn number `turn` and all later turns. The next turn replaces them."""
         later = [self._show_prompt(number) for number in range(turn + 1, len(self.turns()))]
-        put_back, cells, before = self.session.bookmark(), self.turns(), self.count_answers()
+        restore, cells, before = self.session.bookmark(), self.turns(), self.count_answers()
+
+        def put_back() -> None:
+            restore()
+            self.cells = cells
+
         self.session.rewind(turn)
-        return ReplacedTurns(self, later, put_back, cells, before, self.count_answers())
+        answers = self.count_answers()
+        return ReplacedTurns(self, later, put_back if before > answers else None, answers)
 
     def count_answers(self) -> int:
         """Return the number of messages in the conversation that came from a model."""
@@ -126,11 +132,10 @@ class ReplacedTurns:
     named: NamedSession
     later: list[str]
     """The prompts of the removed turns that came after this cell's turn."""
-    put_back: Callable[[], None]
-    cells: list[TurnOrigin]
-    answers_before: int
-    """The number of the model's messages before the turns were removed."""
-    answers_without: int
+    put_back: Callable[[], None] | None
+    """None if the removed turns had no answer: then nothing is put back."""
+    answers: int
+    """The number of the model's messages without the removed turns."""
     are_back: bool = False
 
     @property
@@ -146,10 +151,10 @@ class ReplacedTurns:
 
     def settle(self) -> str | None:
         """After the run, put the turns back if the run got no answer. Return a note about this, or None."""
-        nothing_came = not self.named.session.busy and self.named.count_answers() == self.answers_without
-        if nothing_came and self.answers_before > self.answers_without:
+        has_answer = self.named.session.busy or self.named.count_answers() > self.answers
+        if self.put_back is not None and not has_answer:
             self.put_back()
-            self.named.cells, self.are_back = self.cells, True
+            self.are_back = True
         if not self.are_back:
             return None
         later = self._say_of_later(", and so does the later one", ", and so do the {} later ones")
