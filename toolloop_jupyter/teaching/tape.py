@@ -211,13 +211,13 @@ def check_target(path: Path) -> None:
 def _find_fault(path: Path, *, exists: bool) -> str:
     if path.is_dir():
         return "it is a folder"
-    if exists and not path.is_file():
+    if path.is_fifo() or path.is_socket():  # on these everything would wait
         return "it is no file"
     if not path.parent.is_dir():
         return f"there is no folder {shown(path.parent)!r}"
     if not os.access(path if exists else path.parent, os.W_OK):
         return "no permission to write there"
-    is_other = exists and not _is_tape(path)
+    is_other = path.is_file() and not _is_tape(path)
     return "the file is no recording, and would be overwritten; choose another file" if is_other else ""
 
 
