@@ -2,7 +2,7 @@
 
 A person who allows or denies a call must see every character (`visible`) and every blank (`visible_text`, `visible_json`). In
 prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
-prose must not deceive the person (`prose`). A hidden character looks the same in pages, terminals and files, for example
+prose must not deceive the person (`prose`). Pages, terminals and files show the same name for a hidden character, for example
 ⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
 `inline` everywhere else, since MathJax looks for `$` there. The HTML of a value or a display passes through `clean_html`.
 """
@@ -47,7 +47,8 @@ def _name_character(match: re.Match[str]) -> str:
 def visible(text: str) -> str:
     """Return `text` with visible names in the place of invisible characters, such as ␛ or ⟨U+202E⟩.
 
-    These are control characters (not newlines and tabs), unusual spaces, characters that draw nothing or change the order.
+    Invisible are control characters (not newlines and tabs), unusual spaces, and characters that draw nothing or that change
+    the order of the text.
     """
     return _SHOW_ALL.sub(_name_character, text.replace("\r\n", "\n"))
 
@@ -164,7 +165,7 @@ def _clean_attribute(tag: str, name: str, value: str) -> str | None:
     return plain(value)  # nh3 escapes it
 
 
-# Of elements that are nested several hundred levels deep, browsers move some, also out of the block that contains them.
+# If elements are nested several hundred levels deep, a browser moves some of them, even out of the block that contains them.
 _DEEPEST = 60
 _VOID = ("<br", "<hr", "<img", "<col>", "<col ")
 _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')

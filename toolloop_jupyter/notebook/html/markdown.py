@@ -32,8 +32,8 @@ LONGEST = 200_000  # if a text has more characters, it is shown without formatti
 _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
 """The characters that cost the parser much time. If a text has more of them, it is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
-"""The beginning of a quoted line, and the number of marks for which it counts. The number is large: for each quoted line, the
-parser (markdown-it-py 4) looks for the end of the quote in all later lines."""
+"""The beginning of a quoted line. One such line counts as 20 of the `_MARKS`, since it costs the parser (markdown-it-py 4) much
+time: the parser looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -184,7 +184,7 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # A `$` can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its `$` signs, and no letter or
 # digit directly outside. A text is no formula if it is an amount followed by words, or if it looks like `${A}:${B}` in a shell.
 
-LONGEST_FORMULA = 2_000  # characters; so the search for the end of a formula is short
+LONGEST_FORMULA = 2_000  # characters; without a limit, the search for the end of a formula could take long
 _DEEPEST = 20
 _MOST_ROWS = 60
 
@@ -218,7 +218,7 @@ _NOTATION = frozenset(
     textit textrm textsf texttt mbox displaystyle textstyle scriptstyle scriptscriptstyle
     quad qquad enspace thinspace medspace thickspace negthinspace hfill
     begin end hline cr tag notag nonumber
-    """.split()  # noqa: SIM905 - two hundred quotation marks less to read
+    """.split()  # noqa: SIM905 - a list reads better without its quotation marks
 )
 _ENVIRONMENTS = frozenset(
     """
@@ -292,7 +292,7 @@ _FORMULAS = {
 }
 
 
-def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it passes it by position
     for opener, pattern in _FORMULAS.items():
         match = pattern.match(state.src, state.pos)
         if match is None or not (tex := match[1].strip()):

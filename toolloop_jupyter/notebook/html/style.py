@@ -21,7 +21,7 @@ NAME = "font-weight:600"
 WIDE = "overflow-x:auto"
 PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
 CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
-INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"  # code in a line or a table: several blanks are shown as several
+INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"  # for code in a line or a table; several blanks in a row stay visible
 TABLE = "border-collapse:collapse;margin:4px 0"
 CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
 
@@ -102,7 +102,7 @@ def block(css: str, inner: str, style: str = BLOCK) -> str:
 
 
 def fold(title: str, inner: str, css: str = "", *, opened: bool = False) -> str:
-    """Return a `<details>` element: a click on `title` shows or hides `inner`. With `css`, it is a block with this class."""
+    """Return a `<details>` element: a click on `title` shows or hides `inner`. `css` is a class of the element."""
     style, line = (CALL, SUMMARY) if css else (BLOCK, f"{SUMMARY};{DIM}")
     name = f'class="tlj {css}" ' if css else ""
     return f'<details {name}style="{style}"{" open" * opened}><summary style="{line}">{title}</summary>{inner}</details>'
@@ -114,7 +114,7 @@ def dim(inner: str, tag: str = "div") -> str:
 
 
 def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
-    """Return a table with the columns name and value, which are HTML; "" without rows. `head` is the tag of the names' cells."""
+    """Return a table of (name, value) rows of HTML; "" without rows. `head` is the HTML tag of the cells with the names."""
     scope = ' scope="row"' if head == "th" else ""
     inner = "".join(
         f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'

@@ -16,8 +16,8 @@ takes the messages out and awaits one after the other; now it awaits the waiting
 two side effects: the message becomes the "parent" of all later output, and the kernel replaces its stored SIGINT handler. The
 pump restores the parent and the handler afterwards.
 
-*ipykernel 7.0 to 7.3.* These versions have no such queue: the running cell holds a lock. The package's dependencies exclude
-them. Here, clicks wait for the end of the cell, unless the front-end sends the clicks over a subshell.
+*ipykernel 7.0 to 7.3.* These versions have no such queue: the running cell holds a lock. So clicks wait for the end of the cell,
+unless the front-end sends the clicks over a subshell. The package's dependencies exclude these versions.
 
 *ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. Different subshells may handle the
 messages of different widgets, in any order. With `CardComms`, one shell handles all messages of a card: the shell in which the
@@ -30,12 +30,13 @@ main loop, it must use `call_soon_threadsafe`.
 Why sync calls need no nest_asyncio
 -----------------------------------
 
-The kernel awaits a `%%toolloop` cell. A call of `agent()` blocks inside a loop that is already running. The three things above must
-happen during this call, too. `run_sync` (`sync.py`) continues the running loop during the call. If the context of a callback is
-in use and cannot be entered again, the callback runs in a copy of this context. After the call, nothing in asyncio has changed.
+The kernel awaits a `%%toolloop` cell, but a call of `agent()` blocks inside a loop that is already running. During this call,
+too, comm messages must be handled, other messages must keep their order, and an interrupt must be noticed. `run_sync`
+(`sync.py`) continues the running loop during the call. If the context of a callback is in use and cannot be entered again, the
+callback runs in a copy of this context. After the call, nothing in asyncio has changed.
 The packages nest_asyncio and nest_asyncio2 (its successor) replace classes and functions of asyncio permanently, and do not solve
-the problem. Measured with a cell that waits for a click on its card, and two more cells in the queue. The first column is how the
-cell waits; the others are versions of ipykernel (and of Python):
+the problem. We measured a cell that waits for a click on its card, with two more cells in the queue. The first column says how
+the cell waits; the others are versions of ipykernel (and of Python):
 
     the cell waits in                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run

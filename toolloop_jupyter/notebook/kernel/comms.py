@@ -43,7 +43,7 @@ async def serving_clicks(outer: asyncio.Task[object] | None = None) -> AsyncIter
         return not str(record.msg).startswith("No such comm:")
 
     logger = logging.getLogger("Comm")
-    logger.addFilter(passes)  # comm 0.2 logs this message if a person clicks on a card that was removed
+    logger.addFilter(passes)  # drops the message that comm 0.2 logs if a person clicks on a removed card
     try:
         async with _pumping(outer):
             yield
@@ -168,7 +168,7 @@ class _Pump:
                 self._dispatching = None
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
-        """Take the oldest comm message out of the queue. The others keep their order. No `await`: nobody sees an incomplete queue."""
+        """Take the oldest comm message out of the queue. The others keep their order. No other code runs meanwhile."""
         queue, taken = self._queue, None
         if queue is None:
             return None
@@ -239,11 +239,14 @@ class _Pump:
 _pumps: list[_Pump] = []
 """The pumps; the newest pump is the last one."""
 _while_pumping = ExitStack()
-"""The contexts that last while there is a pump."""
+"""The context managers that the first pump enters. They are left when the last pump ends."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return the context in which sync code of the task `outer` waits for a run. If the task is a callback, its cell can continue."""
+    """Return a context manager for sync code of the task `outer` that waits for a run.
+
+    If the task is a widget's callback, the cell that it has interrupted can continue meanwhile.
+    """
     kernel = get_kernel()
     for pump in _pumps:
         if pump.dispatches_in(outer):
@@ -260,7 +263,8 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
     This is for ipykernel 7. After the callback, the kernel restores the parent that it had before. For a cell that began during
     the callback, this would be the wrong parent, and the front-end would show for ever that this cell is running.
     """
-    # Subclasses of the kernel may override `should_handle`. Since ipykernel 7.0, it may be async. There is no hook for this.
+    # Subclasses of the kernel may override `should_handle`. Since ipykernel 7.0, it may be async. A kernel has no public
+    # hook that holds cells back.
     before, ended = kernel.should_handle, asyncio.Event()
 
     async def should_handle(stream: object, msg: Message, idents: object) -> bool:
@@ -345,7 +349,7 @@ def _sending_idle_after_comms(kernel: Kernel) -> Iterator[None]:
 
 @contextmanager
 def _containing_exits(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Turn a SystemExit of a task that the code of a run starts into RuntimeError. It would end asyncio's loop, and so the kernel."""
+    """If a task of a run's code raises SystemExit, raise RuntimeError instead. SystemExit would end the loop and the kernel."""
     below: Any = loop.get_task_factory()
 
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:

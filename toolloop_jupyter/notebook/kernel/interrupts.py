@@ -35,7 +35,10 @@ cells, the second interrupt would interrupt ipykernel itself (6.17 to 7.4), whic
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised in sync code if an interrupt has ended its run. Shown in one line, since IPython could be interrupted in a traceback."""
+    """Raised in sync code if an interrupt has ended its run.
+
+    It is shown in one line, since a second interrupt could arrive while IPython makes a traceback.
+    """
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}"]
@@ -173,7 +176,7 @@ async def _ignore_repeated_cancel(came_at: float) -> int:
 
 
 async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
-    """Prepare the end of a cell whose run was interrupted. The caller raises `error` afterwards."""
+    """Let the cell show `error` in one line, and ignore a second interrupt (`_REPEATED`). Then the caller raises `error`."""
     show_in_one_line(error)
     await _ignore_repeated_cancel(time.monotonic())
 

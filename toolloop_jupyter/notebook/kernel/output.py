@@ -76,7 +76,7 @@ def redirect_output(target: Target | None) -> Iterator[None]:
     finally:
         try:
             _target.reset(token)
-        except ValueError:  # the block ends in a copy of the context in which it began
+        except ValueError:  # the block has ended in another context than the one in which it began
             _target.set(before)
         with _lock:
             for hook in hooks:
@@ -156,14 +156,16 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
                 # A logging handler may have stored ipykernel's stream earlier. Such a handler does not use `sys.stderr`. So the
-                # stream itself gets a hook, too. IPython 9 replaces its method `write`, too, while a cell runs.
+                # stream itself gets a hook, too. (While a cell runs, IPython 9 also replaces the stream's method `write`.)
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         results: Any = getattr(shell, "displayhook", None)
-        if hasattr(results, "pub_socket"):  # only the display hook of a kernel has it; others print
+        if hasattr(
+            results, "pub_socket"
+        ):  # only a kernel's display hook has a socket; others print the value
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
@@ -336,7 +338,7 @@ def _find_innermost() -> _Redirection | None:
 
 
 def _find_target() -> Target | None:
-    """Return the target of the calling code's context. If `_target` has no value there, return that of the thread's tool."""
+    """Return the target of the calling code's context. If `_target` has no value, return the target of the thread's tool."""
     with suppress(LookupError):
         return _target.get()
     thread, innermost = threading.current_thread(), _find_innermost()
@@ -347,9 +349,9 @@ def _find_target() -> Target | None:
 
 
 def _redirect_threads_left(redirection: _Redirection) -> None:
-    """Send the output of threads that still run when the tool ends to its target. The hooks stay until these threads have ended."""
+    """Let threads that outlive their tool keep the tool's target. The hooks stay until these threads have ended."""
     # If the class of a thread is a subclass of Thread, the thread belongs to a library (such as tqdm's monitor). It may run as
-    # long as the kernel, so it is left out.
+    # long as the kernel, so we leave it out.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
     left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
     if not left:
@@ -507,10 +509,10 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """Return the redirection in which the publisher must send a message.
+        """Return a context manager, in which the publisher must send a message.
 
-        A copied publisher flushes `sys.stdout` and `sys.stderr`: the flush must reach the streams of this target. Another publisher has a
-        hook of this module, which would send a redirected message back to this target.
+        A copied publisher flushes `sys.stdout` and `sys.stderr`: with this target, the flush reaches the target's streams.
+        A publisher that is no copy has a hook of this module. Without a target, the hook does not send the message back to here.
         """
         return redirect_output(self if self._is_copied else None)
 

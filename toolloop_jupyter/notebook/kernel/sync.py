@@ -48,7 +48,7 @@ _SHUTDOWN_GRACE = 2.0
 
 
 class LoopUnsupported(HarnessError, RuntimeError):
-    """Sync code was called inside a loop that is not asyncio's own. It cannot wait there for async code."""
+    """Sync code cannot wait for async code here: the running loop is not asyncio's own."""
 
 
 def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
@@ -127,7 +127,10 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work`. Wake the loop every `LOOK_UP` seconds: only then Python raises what another thread has set to stop a tool here."""
+    """Await `work`, and wake the loop every `LOOK_UP` seconds.
+
+    To stop a tool, another thread sets an exception in this thread. Python raises this exception only when the loop is awake.
+    """
     task = asyncio.ensure_future(work)
     while not task.done():
         await asyncio.wait([task], timeout=LOOK_UP)
@@ -264,9 +267,9 @@ class StreamRunner:
 
 
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
-    """Run `make()` on `loop`, which runs in another thread, in this thread's context. An exception here cancels the task.
+    """Run `make()` as a task on `loop`, which runs in another thread. The task has a copy of this thread's context.
 
-    After a first interrupt, but not after other exceptions, we wait until the task ends.
+    An exception in this thread cancels the task. After a first interrupt, but not after other exceptions, we wait until the task ends.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False
@@ -335,7 +338,7 @@ def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = No
     """At exit, cancel all unfinished tasks of `loop`, and close `loop`. `thread` is the thread that runs `loop`, or None."""
     if thread is not None and thread.is_alive():
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(1)  # not longer than a second, since a tool may block it
+        thread.join(1)  # not longer than a second, since a tool may block this thread
     if loop.is_closed() or loop.is_running():
         return
     left = asyncio.all_tasks(loop)

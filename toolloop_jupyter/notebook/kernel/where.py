@@ -172,7 +172,7 @@ _IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
 def name_cells(traceback: str) -> str:
     """Return the traceback with names such as `Cell In[3]` in the place of the cells' temporary file names, which differ in each kernel.
 
-    The lines of `warnings` are changed, too. The names of other files are not changed.
+    The same is done in lines that Python's `warnings` print. The names of other files are not changed.
     """
 
     def name(match: re.Match[str]) -> str:

@@ -49,7 +49,7 @@ def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
     """Return how a person can be asked here, or "nobody". `means` is the person's setting (`%config ToolLoop.ask`).
 
     The kernel is never told whether its front-end shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs
-    that run a notebook do not. `%toolloop doctor` is certain, since it shows a button and waits for a click.
+    that run a notebook do not. Only `%toolloop doctor` finds out for certain: it shows a button and waits for a click.
     """
     if means == "input" and kernel.has_stdin():
         return "input"

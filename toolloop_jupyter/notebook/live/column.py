@@ -174,7 +174,7 @@ class CellWriter:
         outputs[-1].draw(self._text.block())
 
     def end(self, step: TextStep) -> None:
-        """Show the final form of a text that is complete. A retry may have removed it, or the validated output replaces it."""
+        """Show the final form of a complete text: nothing if a retry has removed it, or the validated output in its place."""
         outputs = self._outputs.setdefault(step, [self._column.output()])
         if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
             rest = self._text.block(final=True)

@@ -114,7 +114,7 @@ class CallOutputs(PrintKeeper):
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """Return the outputs so far, in order. If `items` is True, the newest items of a generator follow: the call has no value yet."""
+        """Return the outputs so far, in order. With `items` (while the call has no value), a generator's newest items follow."""
         with self._lock:
             parts: list[tuple[str, object]] = [(part.kind, part.show()) for part in self._parts]
             if items and self._item_count:

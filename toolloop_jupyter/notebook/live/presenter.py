@@ -228,7 +228,7 @@ def _is_theirs(value: object, kind: type) -> bool:
 
 
 def _convert_result(result: Theirs) -> Result:
-    """Convert LiteLLM's Result into one of this package, which is returned unchanged."""
+    """Convert LiteLLM's Result into our class. Return a Result of our class unchanged."""
     if isinstance(result, Result):
         return result
     conversion = _Conversion(live=False)
@@ -282,7 +282,7 @@ class LiteLLMStream:
 
 
 class _Request:
-    """A request of LiteLLM's for approval, and our request for the same call. One decision decides both."""
+    """LiteLLM's request for approval, and our request for the same call. One decision decides both."""
 
     def __init__(self, theirs: Theirs, ours: Approval) -> None:
         self.theirs, self.ours = theirs, ours
@@ -387,7 +387,7 @@ class _Conversion:
         return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
 
     def _request(self, theirs: Theirs) -> Approval:
-        """Make our request from LiteLLM's, which names no call: it is for an open call of the same tool, if there is one."""
+        """Make our request from LiteLLM's. LiteLLM names no call, so we choose an open call of the same tool, if there is one."""
         calls = [call for call, _ in self._open.values() if call.id not in self.requests]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         calls.sort(key=lambda call: call.input != theirs.input)

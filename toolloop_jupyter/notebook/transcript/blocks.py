@@ -45,7 +45,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 @dataclass(frozen=True)
 class Block:
-    """One output of a cell: `html`, which is inert, and the same as `text` for terminals, diffs and sites such as GitHub."""
+    """One output of a cell: inert `html`, and the same content as plain `text` for terminals, diffs and sites such as GitHub."""
 
     html: str
     text: str
@@ -182,7 +182,7 @@ def file_block(change: FileChange, note: str = "") -> Block:
 
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
-    """Shorten `text` to `most` characters. The last line then says how many are left out of the text `where`."""
+    """Shorten `text` to `most` characters. A last line then says how much is left out. `where` says where the whole text is."""
     shown, more = take_beginning(text, where, most, most)
     return f"{shown}\n{more}" if more else text
 
@@ -306,7 +306,7 @@ MOST_LINES = 200
 def take_beginning(
     text: str, where: str = "", most: int = MOST_CHARACTERS, most_lines: int = MOST_LINES
 ) -> tuple[str, str]:
-    """Return (the beginning of a long text, a line that says how much is left out of the text `where`, or "")."""
+    """Return (the beginning of a long text, a line on how much is left out, or ""). `where` says where the whole text is."""
     lines = text.split("\n")
     if len(text) <= most and len(lines) <= most_lines:
         return text, ""

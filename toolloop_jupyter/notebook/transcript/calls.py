@@ -83,7 +83,7 @@ class CallStep:
 
     @property
     def state(self) -> str:
-        """The status of its result; without a result "denied", "waiting" (for a decision), "running" or "over"."""
+        """The status of the call's result; without a result "denied", "waiting" (for a decision), "running" or "over"."""
         if self.result is not None:
             return find_status(self.result, self.decision)
         if self.decision is not None and not self.decision.allowed:
@@ -283,7 +283,7 @@ def _list_changes(given: Mapping[str, object], edited: Mapping[str, object] | No
 def _draw_arguments(given: Mapping[str, object], changes: _Changes, expression: str) -> str:
     """Return the HTML of the arguments, as a table.
 
-    From the first argument that does not fit into `OF_ARGUMENTS`, only those are shown that a person has changed.
+    The size of the HTML is limited (`OF_ARGUMENTS`). After the limit, only arguments are shown that a person has changed.
     """
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in {**given, **changes}:

@@ -109,7 +109,7 @@ class Steps:
             case Reasoning():
                 return self._write(event.delta, is_thought=True)
             case Retry():
-                # Usually the next answer continues the open text.
+                # After most retries, the model continues the text that is open now.
                 begins_anew = event.discard or event.of_answer or (self._open and self._open.is_thought)
                 ended = self.end_text() if begins_anew else ()
                 return [*ended, *self._take_back(event.discard), *self._add(event)]

@@ -295,16 +295,16 @@ def answer_block(text: str, output: object) -> Block:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Rendering:
     """A value in a run's `output`, as HTML and as lines in the style of YAML."""
 
     html: str
     lines: list[str]
-    parts: Mapping[str, _Told] = field(default_factory=dict)  # the values of its fields, by name
+    parts: Mapping[str, _Rendering] = field(default_factory=dict)  # the values of its fields, by name
     is_nested: bool = False
 
 
-def _tell(value: object, depth: int = 0) -> _Told:
+def _tell(value: object, depth: int = 0) -> _Rendering:
     """Return a value as HTML and lines: fields as a table, a sequence as a table or a list, any other value as text."""
     fields = list_fields(value)
     items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
@@ -312,26 +312,26 @@ def _tell(value: object, depth: int = 0) -> _Told:
         return _tell_scalar(value)
     if depth >= _DEEPEST:
         text = shorten(repr(value)[:2_000], 500)
-        return _Told(f"<code>{esc(text)}</code>", visible(text).split("\n"), is_nested=True)
+        return _Rendering(f"<code>{esc(text)}</code>", visible(text).split("\n"), is_nested=True)
     return _tell_items(items or [], depth) if fields is None else _tell_fields(fields, depth)
 
 
-def _tell_fields(fields: Mapping[str, object], depth: int) -> _Told:
+def _tell_fields(fields: Mapping[str, object], depth: int) -> _Rendering:
     told = {name: _tell(item, depth + 1) for name, item in itertools.islice(fields.items(), _MOST_ITEMS)}
     if not told:
-        return _Told(dim("empty", "span"), ["none"], is_nested=True)
+        return _Rendering(dim("empty", "span"), ["none"], is_nested=True)
     html = table(((inline(name), one.html) for name, one in told.items()), head="th")
     lines = []
     for name, one in told.items():
         is_beside = len(one.lines) == 1 and not one.is_nested
         lines += [f"{in_a_line(name)}: {one.lines[0]}"] if is_beside else [f"{in_a_line(name)}:"]
         lines += [] if is_beside else ["  " + line for line in one.lines]
-    return _Told(html + _more(len(fields)), lines, told, is_nested=True)
+    return _Rendering(html + _more(len(fields)), lines, told, is_nested=True)
 
 
-def _tell_items(items: list[object], depth: int) -> _Told:
+def _tell_items(items: list[object], depth: int) -> _Rendering:
     if not items:
-        return _Told(dim("none", "span"), ["none"], is_nested=True)
+        return _Rendering(dim("none", "span"), ["none"], is_nested=True)
     told = [_tell(item, depth + 1) for item in items[:_MOST_ITEMS]]
     lines = [line for one in told for line in (f"- {one.lines[0]}", *("  " + rest for rest in one.lines[1:]))]
     columns = list(told[0].parts)
@@ -343,24 +343,24 @@ def _tell_items(items: list[object], depth: int) -> _Told:
     else:
         listed = "".join(f"<li>{one.html}</li>" for one in told)
         html = f'<ul style="margin:0;padding-left:1.2em">{listed}</ul>'
-    return _Told(html + _more(len(items)), lines, is_nested=True)
+    return _Rendering(html + _more(len(items)), lines, is_nested=True)
 
 
 def _row(tag: str, cells: Iterable[str], more: str = "") -> str:
     return "<tr>" + "".join(f'<{tag} style="{CELL}"{more}>{cell}</{tag}>' for cell in cells) + "</tr>"
 
 
-def _tell_scalar(value: object) -> _Told:
+def _tell_scalar(value: object) -> _Rendering:
     """Return a single value as HTML and lines. An enum becomes its value; True and False are written as in JSON."""
     if value is None:
-        return _Told(dim("—", "span"), ["—"])
+        return _Rendering(dim("—", "span"), ["—"])
     value = value.value if isinstance(value, enum.Enum) else value
     text = json.dumps(value) if isinstance(value, bool) else str(value)
     lines = visible(text).split("\n")
     if "\n" not in text and len(text) <= 500:
-        return _Told(f"<span>{inline(text)}</span>", lines)
+        return _Rendering(f"<span>{inline(text)}</span>", lines)
     shown, more = take_beginning(text)
-    return _Told(f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>', lines)
+    return _Rendering(f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>', lines)
 
 
 def list_fields(value: object) -> Mapping[str, object] | None:
@@ -380,9 +380,9 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """Return the block of a picture or a file of the prompt (then with its name) or of the answer.
+    """Return the block of a picture or a file. If the prompt has sent it, the block also shows its name.
 
-    A file, or a picture that cannot be drawn from its `data:` URL, is shown only as a line with its name.
+    A file, or a picture that cannot be drawn from its `data:` URL, is only a line with its name.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None

@@ -196,7 +196,7 @@ def question_html(
     Unless `whole` is true, only the beginning and the end of an argument with more than `MOST` characters are shown.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
-    # A screen reader reads an alert aloud wherever the focus is. If the alert is "polite", it first finishes its sentence.
+    # A screen reader reads an alert aloud wherever the focus is. If the alert is "polite", it first finishes a sentence.
     question = (
         inline(approval.question)
         if approval.question
@@ -229,7 +229,7 @@ def _what_it_does(approval: Approval) -> str:
 
 
 def left_out(approval: Approval) -> int:
-    """If the card at first leaves out the middle of the longest argument, return the characters of this argument; else 0."""
+    """Return the length of the longest argument if the card at first leaves out its middle. Otherwise return 0."""
     values = approval.input.values()
     longest = max((len(one if isinstance(one, str) else _json(one, indent=2)) for one in values), default=0)
     return longest if longest > MOST else 0

@@ -21,7 +21,7 @@ from ..transcript import WIDGET, money
 
 
 class Comms(Protocol):
-    """The kernel's part in a card. See `CardComms` in the room `kernel`."""
+    """What a card needs from the kernel. The class `CardComms` in the room `kernel` does this."""
 
     def keep_order(self, comm: object) -> None: ...
 
@@ -38,7 +38,7 @@ class _Panel:
         self._finished = False
 
     def make_reference(self) -> dict[str, object]:
-        """Return the entry of a MIME bundle that refers to the panel's widget. A front-end that knows it shows the widget alone."""
+        """Return a MIME bundle's reference to the panel's widget. A front-end with widgets shows the widget, not the HTML."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
@@ -88,7 +88,7 @@ class StopBar(_Panel):
 
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
-        # The bar is the first output of its run, so it contains the styles. The status is sent often, so it has none.
+        # The bar is the first output of its run, so it contains the styles. The status has no styles, since it is sent often.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", tooltip, "", self._clicked)
