@@ -112,6 +112,16 @@ def test_what_cannot_be_drawn_is_left_out():
     assert images.make_addresses([Broken()]) == ()
 
 
+def test_a_large_photo_is_not_unpacked_at_its_full_size(monkeypatch):
+    """A JPEG of 54 million pixels would take 400 MB. It is read at a smaller size at once, of twice the picture or so."""
+    sizes, load = [], Image.Image.convert
+    monkeypatch.setattr(Image.Image, "convert", lambda one, *a: sizes.append(one.size) or load(one, *a))
+    buffer = io.BytesIO()
+    red(6000, 4000).save(buffer, "JPEG")
+    assert opened(*images.make_addresses([buffer.getvalue()])).size == (1200, 800)
+    assert sizes[0] == (3000, 2000)
+
+
 def test_formats_that_not_all_providers_take_become_png():
     """A GIF goes as PNG."""
     buffer = io.BytesIO()

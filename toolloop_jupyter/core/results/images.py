@@ -176,7 +176,9 @@ def _shrink(picture: bytes, most: int, tries: Iterable[tuple[int, str, int]]) ->
     """Return the picture in the first form (side, format, quality) that has at most `most` bytes; b"" if none has."""
     from PIL import Image
 
-    image = Image.open(io.BytesIO(picture)).convert("RGBA")
+    image: Any = Image.open(io.BytesIO(picture))
+    image.draft("RGB", (MOST_SIDE, MOST_SIDE))  # so a large JPEG is never unpacked at its full size
+    image = image.convert("RGBA")
     for side, form, quality in tries:
         image.thumbnail((side, side))
         page = image
