@@ -6,7 +6,7 @@ import collections.abc
 import itertools
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from pydantic import (
@@ -39,6 +39,16 @@ count = itertools.count()
 class Excluded(BaseModel):
     item: str = "pen"
     note: str = Field("", exclude=True)
+
+
+class Basket(NamedTuple):
+    items: list[str]
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self):
+        return iter(())
 
 
 class Shortened(BaseModel):
@@ -165,6 +175,7 @@ SHOWN = {
     "secrets in a dict": (dict[str, SecretStr], {"a": "b"}, {"a": "hidden, 1 character"}),
     "a generator": (collections.abc.Generator[str, None, None], ["a", "b"], ["a", "b"]),
     "an iterator of a validator's": (Annotated[Any, BeforeValidator(iter)], ["a", "b"], ["a", "b"]),
+    "a named tuple that counts what it holds": (Basket, [["a", "b"]], [["a", "b"]]),
     "a computed field": (Sum, {"a": 2}, {"a": 2, "note": ""}),
 }
 

@@ -96,8 +96,9 @@ def _look_inside(value: Any, kind: type, sent: object) -> object:
         return make_strict_json(_make_json(value))  # this JSON shows the whole value
     otherwise = MISSING if sent is MISSING else _UNKNOWN
     if kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        parts = sent if isinstance(sent, list) and len(sent) == len(value) else [otherwise] * len(value)
-        return [*map(_look, value, parts)]
+        items = [*tuple.__iter__(value)] if isinstance(value, tuple) else [*value]
+        parts = sent if isinstance(sent, list) and len(sent) == len(items) else [otherwise] * len(items)
+        return [*map(_look, items, parts)]
     if kind in _SETS:
         shown = [_look(item, otherwise) for item in value]
         by_value = attempt_call(
