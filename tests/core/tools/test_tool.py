@@ -9,6 +9,8 @@ import inspect
 import sqlite3
 import sys
 import typing
+from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated, Literal, NoReturn
 
 import pytest
@@ -100,6 +102,24 @@ class HookRaises:
 class JsonHookRaises:
     __get_pydantic_core_schema__ = classmethod(lambda cls, source, handler: handler(int))
     __get_pydantic_json_schema__ = classmethod(raise_oddity)
+
+
+class AttributesRaise:
+    __getattr__ = raise_oddity
+
+    def __call__(self, x: int = 1): ...
+
+
+class SignatureRaises:
+    __signature__ = property(raise_oddity)
+
+    def __call__(self, x: int = 1): ...
+
+
+class ClassRaises:
+    __class__ = property(raise_oddity)
+
+    def __call__(self, x: int = 1): ...
 
 
 class UncopiedDefault(dict):
@@ -357,6 +377,8 @@ class TestRefused:
             {"allOf": [True], "anyOf": [True, False]},
             {"prefixItems": [True], "minItems": 1},
             {"minimum": 1, "maximum": 1},
+            {"type": "string", "format": "date", "minimum": "2026-01-01", "maxLength": None},
+            {"type": "integer", "minimum": 10**301, "maximum": float("inf")},
             {"type": "integer", "exclusiveMinimum": 0.5, "maximum": 5, "multipleOf": 2.5},
         ],
         ids=repr,
@@ -379,6 +401,12 @@ class TestRefused:
         (problem,) = refusal(work)
         assert problem.startswith("work: parameter 'x': ")
         assert "Oddity: boom" in problem
+
+    @pytest.mark.parametrize("kind", [AttributesRaise, SignatureRaises, ClassRaises])
+    def test_an_object_whose_attributes_raise_anything(self, kind):
+        """A callable object whose attributes raise is refused by its type's name, beside the other tools' problems."""
+        expected = f"{kind.__name__}: reading this object as a tool raised Oddity: boom"
+        assert refusal(kind(), lambda: 1)[0] == expected
 
     @pytest.mark.parametrize(
         "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
@@ -433,6 +461,13 @@ class TestRefused:
         (problem,) = refusal(first, namespace["add"])
         assert problem.startswith("2 tools are called 'add': ")
         assert f"{add.__module__}.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
+
+    def test_two_parameters_of_one_name(self):
+        """An alias must not hide another parameter."""
+
+        def work(a: int, b: Annotated[int, Field(alias="a")]): ...
+
+        assert refusal(work) == ("work: two parameters are called 'a'",)
 
     def test_a_function_without_a_signature(self):
         """Some functions of C have none."""
@@ -655,6 +690,15 @@ class TestDecorator:
         assert (made.name, made.description) == ("other", "What it does.")
         assert made.settings == ToolSettings("ask", 1.5, thread=False, max_result=10, capture_output=True)
 
+    def test_a_number_of_another_class(self):
+        """A Decimal or a Fraction is taken as a plain number, which a time limit can be added to."""
+
+        @tool(timeout=Decimal("1.5"), max_result=Fraction(10))
+        def work(x: int): ...
+
+        settings = one(work).settings
+        assert (type(settings.timeout), settings.timeout, settings.max_result) == (float, 1.5, 10)
+
     def test_on_a_method_holds_for_its_objects(self):
         """The mark is read through the bound method, and through a partial."""
 
@@ -730,6 +774,19 @@ class TestContext:
     def test_by_hand(self):
         """In a plain call a context reports to nobody."""
         assert ToolContext().progress(1) is None
+
+    def test_two_or_positional_only_ones_are_refused(self):
+        """There is one context, passed by name."""
+
+        def two(a: ToolContext, b: ToolContext): ...
+
+        def positional(a: ToolContext, /): ...
+
+        rule = "a tool has one ToolContext, which is passed by name (after a `/`)"
+        assert refusal(two, positional) == (
+            f"two: parameter 'b': {rule}",
+            f"positional: parameter 'a': {rule}",
+        )
 
 
 class TestValuesOfACall:

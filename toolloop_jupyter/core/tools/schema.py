@@ -139,7 +139,7 @@ def describe_type(adapter: Validator) -> JsonSchema:
 
 
 _BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties")]
-_MOST = 1e300  # stands for a bound that a schema does not have
+_MOST = 1e300  # stands for a bound that a schema does not have, or that is not a smaller number
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
@@ -169,26 +169,27 @@ def _is_satisfiable(node: object, sure: set[str]) -> bool:
     if "$ref" in node:
         where, _, name = str(node["$ref"]).rpartition("/")
         return where != "#/$defs" or name in sure
-    is_empty = any(node.get(low, 0) > node.get(high, _MOST) for low, high in _BOUNDS)
-    if is_empty or not _has_number(node):
+    bounds = {key: one for key, one in node.items() if type(one) in (int, float) and abs(one) < _MOST}
+    is_empty = any(bounds.get(low, 0) > bounds.get(high, _MOST) for low, high in _BOUNDS)
+    if is_empty or not _has_number(bounds, is_whole=node.get("type") == "integer"):
         return False
     for key in ("anyOf", "oneOf"):
         if key in node and not any(_is_satisfiable(part, sure) for part in node[key]):
             return False
     named, first = node.get("properties", {}), node.get("prefixItems", [])
     needed = [*node.get("allOf", ()), *(named[name] for name in node.get("required", ()) if name in named)]
-    needed += first[: (count := node.get("minItems", 0))]
+    needed += first[: (count := int(bounds.get("minItems", 0)))]
     needed += [node["items"]] if count > len(first) and "items" in node else []
     return all(_is_satisfiable(part, sure) for part in needed)
 
 
-def _has_number(node: JsonNode) -> bool:
-    """Return True if there is a number between the bounds of `node`; for an integer, a whole number that `multipleOf` allows."""
-    low, above = node.get("minimum", -_MOST), node.get("exclusiveMinimum", -_MOST)
-    high, below = node.get("maximum", _MOST), node.get("exclusiveMaximum", _MOST)
-    if node.get("type") != "integer":
-        return bool(low <= high and low < below and above < high and above < below)
-    most, step = min(math.floor(high), math.ceil(below) - 1), node.get("multipleOf", 1)
+def _has_number(bounds: Mapping[str, float], *, is_whole: bool) -> bool:
+    """Return True if there is a number between the bounds; if `is_whole`, a whole number that `multipleOf` allows."""
+    low, above = bounds.get("minimum", -_MOST), bounds.get("exclusiveMinimum", -_MOST)
+    high, below = bounds.get("maximum", _MOST), bounds.get("exclusiveMaximum", _MOST)
+    if not is_whole:
+        return low <= high and low < below and above < high and above < below
+    most, step = min(math.floor(high), math.ceil(below) - 1), bounds.get("multipleOf") or 1
     return bool(most // step * step >= max(math.ceil(low), math.floor(above) + 1))
 
 

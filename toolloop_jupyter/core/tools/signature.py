@@ -11,6 +11,7 @@ import re
 import sys
 import types
 import typing
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeAlias
@@ -239,12 +240,18 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
             continue  # `partial(search, index=INDEX)`: the person has given the value, so the model does not know of it
         try:
             annotation = _resolve(one, namespace)
-            if _is_context(annotation):
-                context = one.name
-            else:
+            if not _is_context(annotation):
                 parameters.append(_read_parameter(one, annotation, texts))
+                continue
+            if context or one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+                raise _refuse(
+                    f"{one.name!r}: a tool has one ToolContext, which is passed by name (after a `/`)"
+                )
+            context = one.name
         except ToolDefinitionError as error:
             problems.append(f"{label}: parameter {error.problems[0]}")
+    keys = Counter(one.key for one in parameters)
+    problems += [f"{label}: two parameters are called {key!r}" for key, count in keys.items() if count > 1]
     if problems:
         raise ToolDefinitionError(problems)
     return parameters, context

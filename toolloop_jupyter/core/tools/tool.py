@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, overload
 
-from ..events import CHECKS, Check, ToolDefinitionError, freeze
-from ..execution import shorten_repr
+from ..events import CHECKS, Check, ToolDefinitionError, freeze, make_plain_number
+from ..execution import Raised, attempt_call, describe_error, shorten_repr
 from ..text import WIRE_NAME, hide_in_repr, make_wire_names
 from .arguments import Arguments, ArgumentsByKey, JsonArguments, list_shown
 from .identity import read_source
@@ -219,7 +219,8 @@ def tool(
         parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, it runs for
             one row after the other, also if it is async, since the functions of a notebook share variables.
     """
-    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
+    numbers = make_plain_number(timeout), make_plain_number(max_result)
+    settings = ToolSettings(permissions, numbers[0], thread, numbers[1], capture_output, parallel)
     given = {
         "name": name,
         "description": description,
@@ -271,17 +272,24 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{example}]"])
     given: dict[object, Any] = {}
     for source in functions:
-        listed: Any = source.list_tools().values() if isinstance(source, ToolSource) else [source]
+        is_source = attempt_call(isinstance, source, ToolSource) is True
+        listed: Any = source.list_tools().values() if is_source else [source]  # type: ignore[union-attr]
         for one in listed:  # Python makes a new object at each access to a bound method
             is_method = type(one) is types.MethodType
             given.setdefault((id(one.__self__), id(one.__func__)) if is_method else id(one), one)
     problems: list[str] = []
     tools: list[Tool] = []
     for function in given.values():
-        try:
-            tools.append(_make_tool(function))
-        except ToolDefinitionError as error:
-            problems += error.problems
+        made = attempt_call(
+            _make_tool, function
+        )  # the attributes of an object are code, and may raise anything
+        if not isinstance(made, Raised):
+            tools.append(made)
+        elif isinstance(made.error, ToolDefinitionError):
+            problems += made.error.problems
+        else:
+            raised = describe_error(made.error, 500)
+            problems.append(f"{type(function).__name__}: reading this object as a tool raised {raised}")
     names = [made.name for made in tools]
     if len(set(names)) < len(names):
         tools = _qualify(tools, problems)
