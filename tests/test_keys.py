@@ -11,7 +11,8 @@ import pytest
 
 from support.leaks import KEY, echoing
 from support.servers import answer, calls
-from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
+from toolloop_jupyter import Harness, HarnessError, ToolLoopOptions, aagent, aagent_session, agent
+from toolloop_jupyter import map as map_rows
 from toolloop_jupyter.core.models.failures import redact
 from toolloop_jupyter.core.session.keywords import build_config
 from toolloop_jupyter.core.text import keys as hiding
@@ -65,6 +66,32 @@ async def test_an_error_that_echoes_the_key(way, status):
     everything.append(str(result._repr_mimebundle_()))
     assert [text for text in everything if KEY in text] == []
     assert "[key]" in result.text
+
+
+class Raises(dict):
+    """A callable object and a mapping whose own code raises."""
+
+    def fail(self, *_):
+        raise RuntimeError("boom")
+
+    __getattr__ = __iter__ = keys = items = fail
+
+    def __call__(self, x: int = 1): ...
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"tools": [Raises()]}, {"tools": (1 / 0 for _ in "x")}, {"permissions": Raises()}],
+    ids=["object", "iterable", "mapping"],
+)
+def test_arguments_that_raise_anything(given):
+    """It is told in one line. A traceback under `%xmode Verbose` would show the key, which the frames still have."""
+    with pytest.raises(
+        HarnessError, match=r"raised (RuntimeError: boom|ZeroDivisionError: division by zero)"
+    ):
+        agent(Harness.TOOL_LOOP, "Go.", model="openai/stub", api_key=KEY, **given)
+    with pytest.raises(HarnessError, match="variables must be a mapping"):
+        map_rows("Go.", ["a"], model="openai/stub", api_key=KEY, variables=5)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

@@ -30,7 +30,9 @@ from .core.events import (
     Rows,
     RunSync,
     Sink,
+    check_values,
 )
+from .core.execution import Raised, attempt_call, describe_error
 from .core.loop import Config
 from .core.rows import RowsOptions, RowsRun
 from .core.session import (
@@ -144,17 +146,21 @@ def _config(harness: object, keywords: Keywords) -> Config:
     """Check the arguments, and make the Config of a run in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
-    try:
+    def build() -> Config:
         require_tool_loop(harness)
-        config = build_config(**keywords)
-        # The caller's frame exists until the run ends. `%xmode Verbose` shows the arguments of the frame in a traceback, so
-        # API keys are removed from these arguments.
-        keywords.clear()  # type: ignore[attr-defined]  # each call has a dict of its own
-    except (ValueError, TypeError) as error:
+        return build_config(**keywords)
+
+    config = attempt_call(build)  # the person's own objects may raise anything
+    if isinstance(config, Raised):
+        error = config.error
         if isinstance(error, HarnessError):
-            raise
-        made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
-        raise made(str(error)) from None
+            raise error
+        # `%xmode Verbose` would show API keys in the traceback of another error.
+        made = ArgumentTypeInvalid if isinstance(error, TypeError) else ArgumentInvalid
+        is_clear = isinstance(error, (ValueError, TypeError))
+        raise made(str(error) if is_clear else f"reading the arguments raised {describe_error(error, 500)}")
+    # The caller's frame exists until the run ends, and a traceback in `%xmode Verbose` shows its arguments.
+    keywords.clear()  # type: ignore[attr-defined]  # each call has a dict of its own
     if kernel.get_shell() is None:
         return dataclasses.replace(config, host=PROCESS)
     kernel.watch_cells()
@@ -256,7 +262,8 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
 
     given = cast("dict[str, Any]", keywords)
     own = {name: given.pop(name) for name in _OfAllRows.__annotations__ if name in given}
-    options = RowsOptions(**{**own, "variables": dict(own.get("variables") or {})})
+    variables = check_values({"variables": own.pop("variables", None)})["variables"]
+    options = RowsOptions(**own, variables=dict(variables or {}))
     if callable(model := given.get("model")) and not isinstance(model, Answers):
         given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)

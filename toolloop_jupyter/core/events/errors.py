@@ -217,6 +217,7 @@ CHECKS: Mapping[str, Check] = {
     "fallback": Check((list, tuple), "a list of models", or_none=False),
     "on_limit": Check(choices=get_args(OnLimit)),
     "images": Check(choices=get_args(ImageMode)),
+    "variables": Check(Mapping, "a mapping of names to values"),
     "concurrency": Check(int, "a whole number", least=1, or_none=False),
     "on_error": Check(choices=get_args(OnError)),
 }
