@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextvars
+import time
 
 import pytest
 
 from toolloop_jupyter.core.events.events import FileChange, ToolCall, ToolResult
 from toolloop_jupyter.notebook import kernel
-from toolloop_jupyter.notebook.live import presenter
+from toolloop_jupyter.notebook.live import outputs, presenter
 from toolloop_jupyter.notebook.live.column import EMPTY, OutputColumn
-from toolloop_jupyter.notebook.live.outputs import LOADING
+from toolloop_jupyter.notebook.live.outputs import LOADING, RunningCall
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.notebook.transcript.steps import OF_RUN
@@ -158,3 +159,21 @@ def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
         contextvars.copy_context().run(run)
     assert len(told) == 2
     assert "this process ignores Ctrl-C: %toolloop doctor" in told[0]
+
+
+def test_what_a_thread_prints_while_its_late_output_is_drawn_is_shown_too(monkeypatch):
+    """A thread that a call has left behind prints again while the page draws what it printed before."""
+    monkeypatch.setattr(outputs, "LATE", 0.01)
+    call, drawn = RunningCall(), []
+
+    def draw():
+        drawn.append(str(call))
+        if len(drawn) == 1:
+            call.take("stdout", "two\n")
+
+    call.end(draw)
+    call.take("stdout", "one\n")
+    until = time.monotonic() + 5
+    while len(drawn) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert drawn == ["one\n", "one\ntwo\n"]

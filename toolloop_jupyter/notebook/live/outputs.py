@@ -186,10 +186,15 @@ class RunningCall(CallOutputs):
 
     def take(self, kind: str, payload: Any) -> None:
         super().take(kind, payload)
-        if self._show_late is not None and (self._timer is None or not self._timer.is_alive()):
-            self._timer = threading.Timer(LATE, self._show_late)
+        if self._show_late is not None and self._timer is None:
+            self._timer = threading.Timer(LATE, self._late)
             self._timer.daemon, self._timer.name = True, "toolloop-show"
             self._timer.start()
+
+    def _late(self) -> None:
+        self._timer = None  # first, so that output that comes while the page is drawn is shown, too
+        if self._show_late is not None:
+            self._show_late()
 
     def end(self, show_late: Callable[[], None]) -> None:
         """Store that the call has its result. From now on, call `show_late` after output of a thread that the call has left behind."""
