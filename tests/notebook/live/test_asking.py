@@ -68,6 +68,14 @@ def test_the_prompt_explains_its_keys(capsys):
     assert approval.decision.scope == "run"
 
 
+def test_a_name_with_braces_at_the_prompt(capsys):
+    """A server may give its tool any name; the prompt shows it as it is."""
+    approval = Approval("get{it}", {})
+    ask_at(approval, "?", "y")
+    assert "every later call of get{it} in this run without asking" in capsys.readouterr().out
+    assert approval.decision.allowed
+
+
 def test_the_prompt_in_a_run_for_each_row():
     """There the wider choices are the row and all rows."""
     approval = Approval("write", {}, scopes=("call", "run", "session"), editable=False)

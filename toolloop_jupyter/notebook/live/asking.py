@@ -213,14 +213,14 @@ _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
     """Return letter -> (label, effect): each letter that a person may type, its label in the question, and its effect."""
     run, session = reach["run"], reach["session"]
-    later = f"run it, and run every later call of {visible(approval.tool)} in {{}} without asking"
+    later = f"run it, and run every later call of {visible(approval.tool)} in"
     no = "do not run it; the model is told so, and the reason that you type after the n"
     keys = {
         "y": ("[y]es", "run it with these arguments"),
         "n": ("[n]o (n REASON)", no),
         "e": ("[e]dit", "change the arguments, one after the other, and run it"),
-        "a": (f"[a]ll of this tool in {run}", later.format(run)),
-        "s": (f"[s]: in {session}", later.format(session)),
+        "a": (f"[a]ll of this tool in {run}", f"{later} {run} without asking"),
+        "s": (f"[s]: in {session}", f"{later} {session} without asking"),
         "?": ("[?]", "show these keys, and what the tool does"),
     }
     offered = {"e": approval.editable, "a": "run" in approval.scopes, "s": "session" in approval.scopes}
