@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -360,3 +361,18 @@ class TestAwaitWithCleanup:
 
         with pytest.raises(ValueError, match="no"):
             await await_with_cleanup(fails())
+
+
+def test_a_run_after_the_kept_loop_was_closed():
+    """At exit, the loop of the main thread is closed; code that runs still later at exit gets another one."""
+    code = (
+        "import atexit\n"
+        "from toolloop_jupyter import agent, Harness\n"
+        "def ask(): print(agent(Harness.TOOL_LOOP, 'Hi', model='toolloop/demo').stop_reason)\n"
+        "atexit.register(ask)\n"
+        "ask()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.stdout.split(), ended.stderr) == (["done", "done"], "")

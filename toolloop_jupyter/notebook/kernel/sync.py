@@ -104,7 +104,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
             return context.run(asyncio.run, _run_awake(make()))
         # IPython in a terminal has one loop for its awaited cells. Sync calls use this loop, too.
         idle = None if get_shell() is None or in_kernel() else find_idle_loop()
-        loop, wait = idle or _get_kept_loop(os.getpid()), _turn_idle_loop
+        loop, wait = idle or _get_kept_loop(), _turn_idle_loop
     else:
         if not can_run_sync():
             kind = f"{type(loop).__module__}.{type(loop).__name__}"
@@ -306,14 +306,18 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
         raise
 
 
-@functools.cache
-def _get_kept_loop(process: int) -> asyncio.AbstractEventLoop:
-    """Return the loop that all calls of the main thread share. (LiteLLM's logging worker warns of each new loop.)
+_kept: dict[int, asyncio.AbstractEventLoop] = {}
+"""The id of a process -> its loop. A forked process cannot use the loop of its parent process."""
 
-    `process` is the id of this process: a forked process cannot use the loop of its parent process.
-    """
-    loop = asyncio.new_event_loop()
-    atexit.register(_close, loop)
+
+def _get_kept_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop that all calls of the main thread share. (LiteLLM's logging worker warns of each new loop.)"""
+    loop = _kept.get(os.getpid())
+    if (
+        loop is None or loop.is_closed()
+    ):  # it is closed at exit, but code that runs later at exit may need a loop, too
+        loop = _kept[os.getpid()] = asyncio.new_event_loop()
+        atexit.register(_close, loop)
     return loop
 
 
