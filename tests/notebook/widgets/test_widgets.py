@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import ClassVar
 
 import ipywidgets
@@ -280,6 +281,20 @@ async def test_a_double_click_on_next_is_one_step(quiet):
     click(cards[1], "Next")
     cards[1].finish()
     assert steps == ["next", "next"]
+
+
+async def test_a_hold_that_ends_while_its_end_is_looked_at(make_card, quiet, monkeypatch):
+    """A clock of coarse steps wakes the card a little too soon: what is disabled then is enabled later."""
+    _, card = make_card()
+    card.came_up()
+    card._held_until = 100.0
+    times = iter([99.99])
+    clock = SimpleNamespace(monotonic=lambda: next(times, 100.01))
+    monkeypatch.setattr(holding, "time", clock)
+    card._show_held()
+    await asyncio.sleep(0.1)
+    assert not button(card, "Approve").disabled
+    card.finish()
 
 
 async def test_edit_has_a_field_for_each_kind(make_card):

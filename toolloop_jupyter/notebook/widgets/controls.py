@@ -201,11 +201,13 @@ class Card(_Panel):
     def _show_held(self) -> None:
         if self.is_decided:
             return
+        wait = (
+            self._held_until - time.monotonic()
+        )  # read once: buttons that are disabled here are enabled later
         for each in self._allowing:
-            each.disabled = self.is_held
-        if self.is_held and self._loop is not None and not self._loop.is_closed():
-            wait = self._held_until - time.monotonic()
-            self._loop.call_soon_threadsafe(self._loop.call_later, max(wait, 0.0), self._show_held)
+            each.disabled = wait > 0
+        if wait > 0 and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, wait, self._show_held)
 
 
 def hold_cards(but: Card | None = None) -> None:
