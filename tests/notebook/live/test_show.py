@@ -317,6 +317,25 @@ async def test_stop_while_the_card_waits(serve, box, double, cell, person):
     assert "running" not in cell.text
 
 
+async def test_a_request_that_comes_after_a_stop(cell, person):
+    """A request that LiteLLM's stream still has in its queue when the run is stopped is denied, without a card."""
+    shown = person(lambda asked: None)
+
+    class Slow(Stream):
+        async def __anext__(self):
+            await asyncio.sleep(0.1)
+            return await super().__anext__()
+
+    call = theirs.ToolCall("1", "rm", "rm", {"x": 1})
+    done = theirs.Done(result(stop="cancelled"))
+    running = asyncio.ensure_future(_awaited(show(Slow(call, theirs.Approval("rm", {"x": 1}), done))))
+    await asyncio.sleep(0.15)
+    running.cancel()
+    await asyncio.wait([running], timeout=10)
+    assert (running.done(), shown) == (True, [])
+    assert "denied by Stop" in cell.text
+
+
 async def test_an_answer_of_litellms_own_handler_ends_the_wait_for_a_person(serve, box, double, cell, person):
     """An `on_approval` of LiteLLM's loop that answers after the card came up decides; the card waits no longer."""
     person(lambda asked: None)

@@ -251,11 +251,13 @@ class LiteLLMStream:
         self._reading: asyncio.Future[object] | None = None
         self._conversion = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
+        self._cancelled = False
         self.result: Theirs = None
         """LiteLLM's Result; None before LiteLLM's Done event."""
 
     def cancel(self) -> None:
-        """Stop the turn, and deny its open requests."""
+        """Stop the turn, and deny its requests, also those that are still to come."""
+        self._cancelled = True
         self._stream.cancel()
         for request in self._conversion.requests.values():
             request.ours.deny(ENDED, by="stop")
@@ -278,6 +280,8 @@ class LiteLLMStream:
                 self.result = event.result  # type: ignore[attr-defined]
             elif isinstance(asked := self._ready[-1], Approval):
                 await self._conversion.requests[asked.call_id].begin()
+                if self._cancelled:
+                    asked.deny(ENDED, by="stop")
         return self._ready.popleft()
 
 
