@@ -43,7 +43,7 @@ class HarnessError(Exception):
     """
 
     _shown_as = ""
-    """The name in front of the message in a notebook; "" for the name of the class."""
+    """The word that a notebook shows in front of the message. If it is "", this is the name of the class."""
 
     def __str__(self) -> str:
         return hide(plain(super().__str__()))

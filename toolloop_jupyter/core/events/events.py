@@ -255,8 +255,8 @@ class Approval:
     )
     """Validates edited arguments. Returns the call that will run; its `.json` has the arguments. Raises ValueError."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
-    """The scopes that a person may choose: not "session" if the conversation cannot be continued, and only "call" if a change of
-    the function could not be detected."""
+    """The scopes that a person may choose. "session" is missing if the conversation cannot be continued. Only "call" is left if a
+    change of the function could not be detected."""
     editable: bool = field(default=True, compare=False, repr=False)
     """False for a request that comes from LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
@@ -320,7 +320,8 @@ class Approval:
     async def wait(self) -> tuple[bool, str]:
         """Wait for the decision. Returns (allowed, reason)."""
         if not self.answered:
-            # A click may come on another thread (a kernel subshell of ipykernel 7). If this wait is cancelled, others go on.
+            # A click may come on another thread (a kernel subshell of ipykernel 7). `shield`: if this wait is
+            # cancelled, other waits for the same decision go on.
             await asyncio.shield(asyncio.wrap_future(self._decided))
         decision = self._decided.result()[0]
         return decision.allowed, decision.reason

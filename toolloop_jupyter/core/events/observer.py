@@ -90,28 +90,32 @@ class Observer:
 
 
 class Observers(tuple[Observer, ...]):
-    """The observers of a run. A hook is given as the method of `Observer`, and is called on each observer, in this order."""
+    """The observers of a run. Each method of this class calls one method of every observer, in the order of the tuple.
+
+    `hook` is this method as an attribute of the class `Observer`, for example `Observer.delta`. `facts` are its arguments.
+    """
 
     __slots__ = ()
 
     async def await_hook(
         self, hook: Callable[Concatenate[Observer, P], Awaitable[None]], *facts: P.args, **more: P.kwargs
     ) -> None:
-        """Call an async hook of each observer with `facts`, one after another."""
+        """Await the async method `hook` of each observer, one after another."""
         for one in self:
             await getattr(one, hook.__name__)(*facts, **more)
 
     def call_hook(
         self, hook: Callable[Concatenate[Observer, P], None], *facts: P.args, **more: P.kwargs
     ) -> None:
-        """Call a hook of each observer with `facts`."""
+        """Call the method `hook` of each observer."""
         for one in self:
             getattr(one, hook.__name__)(*facts, **more)
 
 
 class Gate:
-    """Limits the pace and the cost of the requests of several runs at the same time, and lets only one of the runs at a time call a
-    certain tool or ask the person. This class sets no limits.
+    """Limits the pace and the cost of the requests that several runs send at the same time. This class sets no limits.
+
+    Only one of these runs at a time may ask the person. Only one at a time may call a tool that is not `parallel`.
     """
 
     retries: int | None = None

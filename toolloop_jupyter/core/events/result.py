@@ -36,7 +36,7 @@ class Presenter:
 
     def display(self, value: object) -> None:
         """Show `value`, a Result or Rows, as the output of a cell."""
-        print(repr(value))  # noqa: T201 - what IPython would do
+        print(repr(value))  # noqa: T201 - IPython would print the `repr`, too
 
     def bundle(self, value: object) -> Mapping[str, str]:
         """Return the MIME bundle of `value`, a Result or Rows."""
@@ -48,7 +48,7 @@ class Presenter:
 
     def diagram(self, result: Result) -> object:
         """Return a picture of the run's time line. Only a notebook's presenter can do this; this class raises RuntimeError."""
-        where = "make the run there, by agent() or %%toolloop of toolloop_jupyter"
+        where = "run agent() or %%toolloop of toolloop_jupyter there"
         raise RuntimeError(f"diagram() needs a notebook: {where}")
 
 

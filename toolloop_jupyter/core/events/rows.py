@@ -65,7 +65,7 @@ class RowsSpeed:
     rate: float = 0.0
     """The number of rows that end per second, measured over the newest rows. Rows from the store do not count."""
     pause: float = 0.0
-    """Seconds until the pause ends that began when the provider refused a call as too fast; 0.0 if there is no pause."""
+    """Seconds until the present pause ends; 0.0 without a pause. A pause begins if the provider refuses too many requests."""
     concurrency: int = 0
     """The most model calls that may run at the same time."""
 
@@ -120,7 +120,7 @@ class Rows(Sequence[Row]):
     progress: RowsProgress = RowsProgress()
     """The progress of the run at the moment when this object was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that were running when the run was stopped, in the order of the table. They are not in `ended`, but in `cost`."""
+    """Rows that were running when the run was stopped, in the order of the table. `ended` lacks them; `cost` has their cost."""
     message: str = ""
     """Why the run ended early, in one line; "" if the run did not end early."""
     make_frame: Callable[[Sequence[Row]], Any] = field(default=list, repr=False, compare=False)
