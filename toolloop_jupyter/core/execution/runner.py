@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt, unmask
 
-WAS_CANCELLED = "what it waited for was cancelled"
+WAS_CANCELLED = "the code awaited a task or a future that was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
 STOP_WAIT = 1.0
 """After a time limit or a cancel, async code has this many seconds to end."""
@@ -82,8 +82,8 @@ async def attempt_apart(
     """Do the same as `attempt`, but run the work in a separate task. If the work cancels its task, the run continues.
 
     If the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, the work
-    continues to run, and `on_left_behind(False)` is called. Without the task, a cancel by the work would look like a cancel
-    of the run, and a GeneratorExit that a future raises would close every coroutine that awaits this future.
+    continues to run, and `on_left_behind(False)` is called. Without the separate task, a cancel by the work would look
+    like a cancel of the run. And a GeneratorExit that a future raises would close every coroutine that awaits this future.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -94,11 +94,11 @@ async def attempt_apart(
 
     async def work_and_wake() -> object:
         value = await work
-        wake()  # one turn of the event loop earlier than the task's callback
+        wake()  # the task's callback would wake the run one step of the event loop later
         return value
 
     task = loop.create_task(attempt(work_and_wake()))
-    task.add_done_callback(wake)  # after an error or a cancel
+    task.add_done_callback(wake)  # after an error or a cancel, `work_and_wake` does not call `wake`
     try:
         await ended
     except asyncio.CancelledError:
@@ -150,7 +150,7 @@ def keep_loop_running() -> Iterator[None]:
             raise RuntimeError(NOT_TO_STOP)
         stop()
 
-    _kept_going.set(loop)  # never reset: the context ends with the task
+    _kept_going.set(loop)  # no reset is needed: the value disappears with the task's context
     if not ours:
         loop.stop = stop_for_others
     _keeping[id(loop)] += 1
@@ -379,7 +379,7 @@ class _Job:
             return Outcome(self.function())
         except ToolStopped:
             raise
-        except BaseException as error:  # noqa: BLE001 - carried to the loop
+        except BaseException as error:  # noqa: BLE001 - the loop gets the error in the Outcome
             return _fail(error)
 
 
@@ -437,7 +437,7 @@ class _Worker:
                 if self in _waiting:
                     _waiting.remove(self)
                     return None
-            return self.jobs.get()  # somebody has just given it a job
+            return self.jobs.get()  # `given` has just taken this worker from the list, and gives it a job
 
     async def stop(self, job: _Job) -> bool:
         """Ask the thread's Python code to stop. Returns True if the job ended within `STOP_GRACE` seconds.
@@ -451,7 +451,7 @@ class _Worker:
                 ident, exception = ctypes.c_ulong(self.thread.ident), ctypes.py_object(ToolStopped)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, exception)
         until = time.monotonic() + STOP_GRACE  # on a busy machine, each sleep takes longer than it should
-        while (  # noqa: ASYNC110 - the thread cannot set an event of this loop when it is killed
+        while (  # noqa: ASYNC110 - a thread that ToolStopped ends cannot set an event of this loop
             time.monotonic() < until and self.thread.is_alive() and not job.ended
         ):
             await asyncio.sleep(0.01)
@@ -463,9 +463,9 @@ class _Worker:
 _limits: contextvars.ContextVar[tuple[TimeLimit, ...]] = contextvars.ContextVar(
     "toolloop_time_limits", default=()
 )
-"""The limits of the runs that contain the present code. A tool of a run may begin another run, which has a limit, too."""
+"""The time limits that apply to the present code. There are several if a tool of a run begins another run."""
 _AGAIN = 0.01
-"""The least seconds until a limit looks at the time again."""
+"""After at least this many seconds, a time limit looks at the clock again."""
 
 
 def limit_time(
@@ -486,7 +486,7 @@ class TimeLimit:
         self._lock = threading.Lock()  # a tool's thread may wait, too
         self._deadline = self._wait_began = 0.0
         self._waits = 0
-        """How many waits that do not count go on now."""
+        """The number of `uncounted()` contexts that are open now."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle
         self._token: contextvars.Token[tuple[TimeLimit, ...]]
@@ -498,8 +498,9 @@ class TimeLimit:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-        del self._reached  # a task that the block leaves behind keeps this object, and nothing of the run
-        with contextlib.suppress(ValueError):  # the collector may close a coroutine in another context
+        # A task that still runs may keep this object in memory. Without the callback, it does not also keep the run.
+        del self._reached
+        with contextlib.suppress(ValueError):  # the garbage collector may call this in another context
             _limits.reset(self._token)
 
     def count_wait(self, change: int) -> None:
