@@ -96,8 +96,8 @@ async def test_an_empty_answer_behind_calls_is_noticed(said, told):
     """The work is done and the run too; that nothing is said of it is said in one line."""
     result = await run(call("look"), said)
     assert result.stop_reason == "done"
-    assert ("ended without a word after its tool calls" in (result.error or "")) is told
-    assert any("without a word" in block.text for block in render(result)) is told
+    assert ("sent no text after its tool calls" in (result.error or "")) is told
+    assert any("sent no text" in block.text for block in render(result)) is told
 
 
 async def test_an_empty_answer_leaves_the_conversation_valid():

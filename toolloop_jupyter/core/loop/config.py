@@ -255,7 +255,7 @@ def may_ask(config: Config) -> bool:
 
 
 def _list_rules(policy: object, tools: Sequence[Tool]) -> list[object]:
-    """Return the rules of a policy. A mapping asks about a tool that it does not name, and if its own code raises."""
+    """Return the rules of a policy. If a mapping has no rule for a tool, or its own code raises, "ask" is one of the rules."""
     if not isinstance(policy, Mapping):
         return [policy]
     rules: dict[object, object] | Raised = attempt_call(dict, policy)

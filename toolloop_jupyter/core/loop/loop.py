@@ -153,7 +153,7 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
 
 
 class _Ran(NamedTuple):
-    """What is known after a function has run."""
+    """How the function of a tool call has run."""
 
     outcome: Outcome
     keeper: PrintKeeper | None
@@ -316,7 +316,7 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
     if reply.finish_reason == "length" and not calls:
         note = CUT_ANSWER
     elif reply.is_empty and not calls and output is None:
-        note = f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
+        note = f"the model sent no text after its tool calls (finish_reason {reply.finish_reason!r})."
     end = TurnEnd(error=note)
     if output is None or answer.read(output):
         return end
@@ -342,7 +342,10 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
 
 
 def _explain_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """If a reply without tool calls is not an answer, return the reason; else "". The history then loses an unanswered question."""
+    """If a reply without tool calls is not an answer, return the reason; else return "".
+
+    If the reply is not an answer because it is empty, remove the user's message from the history.
+    """
     if calls or not (reply.is_empty or reply.finish_reason == "content_filter"):
         return ""
     if reply.finish_reason == "content_filter":

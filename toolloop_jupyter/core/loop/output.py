@@ -111,7 +111,10 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """Return the fault of an object that has none of the type's fields. Pydantic would accept it if all have defaults."""
+        """Return the fault of an object that has none of the type's fields; "" for any other value.
+
+        Pydantic would accept such an object if all fields have defaults.
+        """
         if not isinstance(candidate, dict) or not candidate or not self._fields.isdisjoint(candidate):
             return ""
         fields, given = ", ".join(sorted(self._fields)), ", ".join(map(str, candidate))

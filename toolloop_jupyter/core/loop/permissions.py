@@ -119,8 +119,9 @@ def _is_typo(typed: str, name: str) -> bool:
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
     """Return (the mode, its reason) for a call with valid arguments. Raises Refused if the mode is "deny".
 
-    The reason is "" if the run's policy is "full", and no tool's setting is stricter. The run's policy and the tool's own setting each give a mode, and the stricter mode counts. A policy callable gives
-    "ask" if it raises, or if it returns neither a mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
+    The run's policy and the tool's own setting each give a mode, and the stricter mode counts. The reason is "" if the policy
+    is "full" and the tool's setting is not stricter. A policy callable gives "ask" if it raises, or if it returns neither a
+    mode nor a bool. KeyboardInterrupt is not caught: it ends the run.
     """
     setting, is_open = call.tool.settings.permissions, is_exactly(policy, "full")
     if is_open and setting is None:
@@ -177,11 +178,11 @@ SAME_DENIALS = 3
 SCOPES: tuple[Scope, ...] = ("call", "run", "session")
 CHANGED = (
     "The call was not run: the function {name!r} was changed while a person was asked about it. "
-    "Call it again, and they will be asked about the new one."
+    "Call the tool again; the person will then be asked about the new function."
 )
 MEANWHILE = (
     "The call was not run: some arguments were changed by other code after they were checked ({names}). "
-    "Call it again, and they will be checked anew."
+    "Call the tool again; the arguments will then be checked again."
 )
 UNCHECKED = "The call was not run: its edited arguments were not checked."
 
@@ -197,7 +198,7 @@ class Refused(Exception):
 
 
 def deny(decision: Decision) -> Refused:
-    """Return the refusal of a denied call. Models repeat calls that seem to have failed, so it says that this was a decision."""
+    """Return the refusal of a denied call. Its text says that this was no failure, since models repeat failed calls."""
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",
@@ -359,7 +360,7 @@ async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         value = handler(approval) if is_async else await in_thread(lambda: handler(approval))
         return await value if inspect.isawaitable(value) else value
 
-    denied = "on_approval gave no answer"  # if this task is cancelled, the turn must not wait for ever
+    denied = "on_approval gave no answer"  # the reason if this task is cancelled: even then, the turn must get a decision
     try:
         outcome = await attempt_apart(call_handler())
         if outcome.error is not None:

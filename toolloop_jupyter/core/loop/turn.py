@@ -63,7 +63,7 @@ class Spending:
         self._lock = threading.Lock()
 
     def add(self, usage: Usage, cost: float, *, runs: int = 1, untold: int = 0) -> None:
-        """Add to the attributes: a model call, or a whole run of another process. May be called from any thread."""
+        """Add the numbers of a model call, or of a whole run in another process. May be called from any thread."""
         if not usage.calls:
             return
         with self._lock:
@@ -218,8 +218,10 @@ class Turn:
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
-        """The options that let the provider cache the beginning of the requests, which costs more. {} if no later request is likely:
-        the model has no tools, and this is the first turn.
+        """The options that let the provider cache the beginning of the requests.
+
+        {} if the model has no tools and this is the first turn. A later request is then not likely, and writing to the cache
+        costs more than a request without it.
         """
         before = self.history.starts[-1] if self.history.starts else 0
         if not self.config.tools and before < 2:  # there is no earlier turn, only a system message
@@ -324,8 +326,9 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
 
 
 def _store_reply(history: History, reply: Reply) -> list[SentCall]:
-    """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them. In the history, which later
-    requests repeat, their arguments are valid JSON.
+    """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them.
+
+    In the history, the arguments of these calls are valid JSON, because later requests send them again.
     """
     calls, stored = [], []
     for one in reply.message.get("tool_calls") or ():

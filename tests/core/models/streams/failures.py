@@ -299,7 +299,7 @@ FAILURES = [
         [CALLING, Entry(content="")],
         [CALL],
         text="",
-        error="ended without a word",
+        error="sent no text after its tool calls",
     ),
     fails(
         "content filter after a tool",
