@@ -6,16 +6,17 @@ index. So this module builds the tool calls itself. A *fragment* is one item of 
 These rules find the call that a fragment belongs to:
 
 - A fragment with a known id belongs to the call with this id. Any other fragment belongs to the last call at its index.
-- A fragment without id and name belongs to the newest call if the call at its index is complete, and the newest call is
-  not. But if the fragment only repeats the arguments of that complete call of the same tool, it belongs to this call.
+- There is one exception: a fragment has no known id and no name, the call at its index is complete, and the newest call is
+  incomplete. The fragment then belongs to the newest call. But if both calls are of the same tool, and the fragment repeats
+  the arguments of the complete call, it belongs to the complete call.
 
 A fragment opens a new call in these cases:
 
 - It has a new id *and a name*. But if the call at its index has the same name and incomplete arguments, the fragment
   belongs to that call: some servers make up an id for each fragment.
 - It has a known id, and names another tool or begins new arguments at another index.
-- It has no id, and another name than the call at its index. The arguments of that call have begun, or both names are
-  names of tools.
+- It has no id, and its name is not the name of the call at its index. In addition, the arguments of that call have begun,
+  or both names are names of tools.
 - It is one of several complete calls without ids in one delta, even if these calls are equal.
 
 Repetitions and pieces:

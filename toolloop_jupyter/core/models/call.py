@@ -166,7 +166,7 @@ class ModelCall:
             # The user may have changed LiteLLM's settings after the run's options were checked.
             if wrong := explain_switch(self.request.model, self.request.address):
                 raise ModelCallFailed(wrong)
-        elif "litellm" in sys.modules:  # code that calls LiteLLM itself finds the same models
+        elif "litellm" in sys.modules:  # so that code that calls LiteLLM itself finds this model, too
             client.ensure(self.request.model, may_import=False)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries = time.monotonic(), 0
@@ -343,7 +343,7 @@ class _StreamFacts:
 
     This object stands between the wrapper and the provider's stream. It also changes deltas that LiteLLM would drop. It uses
     undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are missing, the facts are
-    those of an ordinary stream. Once LiteLLM's own deltas have a field `refusal`, `refusal` can be removed.
+    those of an ordinary stream. Once LiteLLM's own deltas have a field `refusal`, this class does not need `refusal`.
     """
 
     def __init__(self, response: Any) -> None:
@@ -440,7 +440,7 @@ _CACHED = (
     ("cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens"),
     ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens"),
 )
-"""Fields of a usage: (for tokens read from the cache, for tokens written to it), each in the order in which they count."""
+"""Fields of a usage: (for tokens read from the cache, for tokens written to it). In each tuple, the first known number counts."""
 
 
 def read_cached(usage: Fields) -> tuple[int | None, int | None]:

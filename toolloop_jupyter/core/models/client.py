@@ -1,4 +1,4 @@
-"""LiteLLM: its import, models of this process in it, and what it knows about a model (abilities, price).
+"""The connection to LiteLLM: its import, its knowledge of models (abilities, prices), and the models that are Python code.
 
 Only this module imports LiteLLM. The import takes seconds and 200 MB of memory. So LiteLLM is imported only when it is needed,
 in a thread. A model that is Python code does not need it.
@@ -149,7 +149,7 @@ def _make_ready() -> None:
         for name in _WITH_THE_FIRST_CALL:
             attempt_call(importlib.import_module, name)
         router: Any = sys.modules.get("litellm.types.router")
-        attempt_call(lambda: router.GenericLiteLLMParams.model_rebuild())  # noqa: PLW0108 - the name may be missing, too
+        attempt_call(lambda: router.GenericLiteLLMParams.model_rebuild())  # noqa: PLW0108 - to read the name may raise, too
 
 
 def is_ready() -> bool:
@@ -220,8 +220,8 @@ _priced: set[str] = set()
 def ensure(model: str, *, may_import: bool = True) -> None:
     """Register `model` in LiteLLM with a price of 0, and register its provider. Do nothing for a model that is not Python code.
 
-    `may_import`: if it is False, do nothing if LiteLLM is not imported yet. A call is fast if both are registered already. The
-    call has to be repeated before each use, since other code may replace `litellm.custom_provider_map`.
+    `may_import`: if it is False, do nothing if LiteLLM is not imported yet. Call `ensure` before each use of the model, since
+    other code may replace `litellm.custom_provider_map`. If model and provider are registered already, `ensure` is fast.
     """
     if not is_ours(model) or not (may_import or (litellm_loaded() and not is_loading())):
         return

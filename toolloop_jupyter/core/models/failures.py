@@ -247,14 +247,14 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     if isinstance(error, StreamCut | AnswerBroken) or (
         kind == "MidStreamFallbackError" and original is not error
     ):
-        once = short.partition(" Original exception: ")[0]  # LiteLLM says everything twice
+        once = short.partition(" Original exception: ")[0]  # the rest repeats the text before it
         happened = f"the connection broke in the middle of the answer ({original_kind}): {once}"
         broke = original_kind in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
         is_behind = request.model.startswith(PROXY) and _BEHIND.search(text)
         advice = "" if broke and not is_behind else _advise(original_kind, text, request)
         return happened, advice or (_advise("MidStreamFallbackError", "", request) if broke else "")
     status = read_status(error)
-    if kind == "APIError" and status in _REFUSALS:  # for some providers, LiteLLM has only this class
+    if kind == "APIError" and status in _REFUSALS:  # for some providers, LiteLLM raises only this class
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
@@ -266,7 +266,7 @@ def log_unexpected(error: BaseException) -> str:
     """Log the traceback of an unexpected error of a turn, and return one line about the error. API keys are hidden in both."""
     lines = attempt_call(traceback.format_exception, error)  # this runs code of the error's class
     told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
-    logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", hide(told))
+    logging.getLogger(__name__).error("a turn ended with an unexpected error\n%s", hide(told))
     return hide(describe_error(error))
 
 

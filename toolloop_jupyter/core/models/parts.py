@@ -195,8 +195,8 @@ _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
 """Types of content parts that are not attachments. Other code reads these parts."""
 ATTACHED = {"images": "image_url", "annotations": "", "files": "file"}
-"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of an attachment
-that is a plain address; "" if this field has none."""
+"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of those
+items that are only an address; "" if this field has no such items."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 

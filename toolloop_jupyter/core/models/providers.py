@@ -114,7 +114,7 @@ class ProviderError(Exception):
         self, message: str, status: int | None = 500, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        # LiteLLM's errors have the second name of each.
+        # LiteLLM's errors have the attributes `status_code` and `litellm_response_headers`.
         self.status = self.status_code = status
         self.headers = self.litellm_response_headers = dict(headers or {})
 
