@@ -93,7 +93,7 @@ def _draw(value: Any) -> object:
 
 
 def decode_picture(data: object) -> bytes:
-    """Return the bytes of a picture in a form of display methods: bytes, base64 text, (data, metadata); b"" if `data` is none."""
+    """Return the bytes of a picture in a form of display methods: bytes, base64 text, (data, metadata); b"" for other data."""
     if isinstance(data, tuple) and data:
         data = data[0]
     if isinstance(data, str):

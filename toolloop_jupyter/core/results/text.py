@@ -367,7 +367,7 @@ def cut_traceback(error: BaseException) -> str:
 
 def _write_traceback(error: BaseException) -> str:
     found, seen = [error], {id(error)}
-    for one in found:  # grows inside the loop
+    for one in found:  # the loop appends to `found`
         links = (one.__cause__, one.__context__)
         new = {id(link): link for link in links if link is not None and id(link) not in seen}
         seen.update(new)
@@ -380,7 +380,7 @@ def _write_traceback(error: BaseException) -> str:
             break
     whole = traceback.TracebackException.from_exception(error)
     parts: list[Any] = [whole]
-    for part in parts:  # grows inside the loop
+    for part in parts:  # the loop appends to `parts`
         frames = [one for one in part.stack if "/toolloop_jupyter/" not in one.filename.replace("\\", "/")]
         own = [one for one in frames if not _is_of_library(one.filename)]
         shown = own or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
@@ -407,7 +407,7 @@ def _cut_texts(part: Any) -> None:
 def _is_of_library(filename: str) -> bool:
     name = filename.replace("\\", "/")
     if name.startswith("<") and not name.startswith(("<ipython-input", "<stdin", "<string")):
-        return True  # <frozen importlib._bootstrap>, <__array_function__ internals>
+        return True  # such as <frozen importlib._bootstrap> or <__array_function__ internals>
     return name.startswith(_LIBRARIES) or any(folder in name for folder in _PACKAGES)
 
 
