@@ -206,7 +206,7 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     for problem in problems:
         text = problem["input"]
         is_json = type(text) is str and text.lstrip()[:1] in ("[", "{")
-        # Pydantic expects neither of these if the parameter's type accepts text.
+        # If the parameter's type accepts text, pydantic expects neither an array nor an object.
         if not is_json or _EXPECTED.get(problem["type"]) not in ("an array", "an object"):
             continue
         for holder, key in _find_steps(given, problem["loc"])[-1:]:
@@ -220,13 +220,14 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
 
 
 def _find_unseen_effect(made: object, edited: object, shown: object, path: Location) -> str:
-    """Return what a person's edit would do, but does not show; "" if there is no such effect.
+    """Return the effect of a person's edit that the person would not see; "" if there is none.
 
-    `shown` is what the person saw, `edited` the edit, `made` the JSON after validation. Validation must not change a part that was
-    not edited. In an edited part, it may convert a value (`"2"` to 2), but a field of an object must not stay as it was.
+    `shown` is what the person saw, `edited` the edit, `made` the JSON after validation. There are two such effects: validation
+    changes a part that was not edited, or an edited field of an object keeps its old value. Validation may convert the value
+    of an edited part (`"2"` to 2).
     """
     if shown is MISSING:
-        return ""  # the person has added it
+        return ""  # the person has added this part
     if is_same_json(edited, shown):
         if made is not MISSING and is_same_json(made, shown):
             return ""
@@ -242,7 +243,7 @@ def _find_unseen_effect(made: object, edited: object, shown: object, path: Locat
         if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
             parts = zip(range(len(made)), made, edited, shown, strict=True)
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
-        # If `shown` is the note of a secret, the person has typed another secret of the same length.
+        # The note of a secret shows only the length. It stays the same if the person types another secret of this length.
         effect = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
         return "" if holds_note(shown) else f"{write_path(path)}: {effect}"
     effects = (_find_unseen_effect(a, b, c, (*path, key)) for key, a, b, c in parts)
@@ -391,7 +392,7 @@ def _check_text(text: str, path: Location) -> None:
 
 _SHOWN = 80  # the most characters of an input that are repeated to the model
 _MOST = 10  # the most problems in one message
-_MOST_TEXTS = 50  # the most texts for one place
+_MOST_TEXTS = 50  # the most problems of one argument that are read
 _LINE = 500  # the most characters for one problem: an invented name may be of any length
 _KEY_MARK = "[key]"
 """Pydantic puts this mark at the end of an error's location if the error is in a key of a dict."""
@@ -493,7 +494,7 @@ def shorten_json(value: object) -> str:
     """Return the value as JSON, shortened to at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
-    # Each part has a character or more. The parts behind the first ones are not made.
+    # Only the first parts are made. They are enough, since each has at least one character.
     parts = attempt_call(lambda: [*itertools.islice(_ENCODER.iterencode(value), _SHOWN + 1)])
     text = shorten_repr(value) if isinstance(parts, Raised) else "".join(parts)
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back

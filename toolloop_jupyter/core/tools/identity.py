@@ -1,4 +1,4 @@
-"""The version of a function: the parts that it has at one moment. And the source of a function.
+"""The version of a function (the parts that it has at one moment), and its source code.
 
 Two versions are compared to find out if a function is still the one that a person saw and allowed. The parts are:
 
@@ -78,7 +78,7 @@ class Version:
 def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
     """Yield the parts of a function. `seen` has the ids of the objects whose parts were yielded already."""
     for layer in list_layers(function):
-        if inspect.ismethod(layer):  # each access makes a new object
+        if inspect.ismethod(layer):  # not yielded itself: each access makes a new method object
             yield from _list_object(layer.__self__, seen)
             continue
         yield layer
@@ -90,7 +90,7 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
         elif inspect.isfunction(layer):
             yield from _list_held((layer.__code__, layer.__defaults__, layer.__kwdefaults__), seen)
             for cell in layer.__closure__ or ():
-                held = attempt_call(getattr, cell, "cell_contents")  # a cell may still be empty
+                held = attempt_call(getattr, cell, "cell_contents")  # the variable may have no value yet
                 yield from _list_held(_UNSEEN if isinstance(held, Raised) else held, seen)
         elif isinstance(layer, types.BuiltinFunctionType):
             yield from _list_held(layer.__self__, seen)
@@ -163,7 +163,7 @@ def _read_layer(code: object) -> str:
     # `getsource` gets the code object. If it got the function, it would return the source of the wrapped function. If the file
     # has changed, `getsource` may raise any error.
     text = attempt_call(inspect.getsource, code)
-    written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
+    written = "".join(linecache.getlines(code.co_filename))  # the same text that `inspect` has just read
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
     if isinstance(text, str) and not isinstance(compiled, Raised) and code in compiled:
         return textwrap.dedent(text)
@@ -171,7 +171,7 @@ def _read_layer(code: object) -> str:
 
 
 def _get_name(code: types.CodeType) -> str:
-    return str(getattr(code, "co_qualname", code.co_name))  # Python 3.10 has only the latter
+    return str(getattr(code, "co_qualname", code.co_name))  # Python 3.10 has no `co_qualname`
 
 
 _NO_SOURCE = "# It has no Python source.\n"
@@ -187,7 +187,7 @@ def _compile_all(text: str, filename: str, futures: int) -> frozenset[types.Code
     """Compile a file, or a notebook's cell, and return all code objects in it."""
     flags = futures | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python showed them when the code was compiled to be run
+        warnings.simplefilter("ignore")  # Python showed these warnings when it first compiled the code
         codes = [compile(text, filename, "exec", flags, dont_inherit=True)]
     for code in codes:  # the next line appends to the list
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]

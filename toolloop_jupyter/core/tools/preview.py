@@ -122,7 +122,7 @@ def _look_inside(value: Any, kind: type, sent: object) -> object:
 def _look_at_fields(value: Any, sent: object) -> object:
     """Return the JSON of an object with fields: its fields with the names in the sent JSON, and all other data that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
-        raise _Unclear  # made from a text or a list: the fields may not show all data of the object
+        raise _Unclear  # the object was made from a text or a list, so its fields may not show all its data
     given: JsonObject = {} if sent is MISSING else sent
     if isinstance(value, BaseModel):
         fields = {**type(value).model_fields, **dict.fromkeys(value.__pydantic_extra__ or ())}

@@ -1,7 +1,7 @@
-"""Makes a pydantic validator for the arguments of a whole call, and the JSON schema that the model gets, from parameters.
+"""Makes, from the parameters of a tool, the pydantic validator of its arguments and the JSON schema that the model gets.
 
 Pydantic gets a stand-in function, never the tool. All its parameters are keyword-only. A model class would forbid some names
-(`model_config`, `schema`, `self`, `_x`); a function allows any name. And pydantic reports all wrong arguments at once.
+(`model_config`, `schema`, `self`, `_x`); a function allows any name. Pydantic then reports all wrong arguments at once.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _check_satisfiable(schema: JsonSchema) -> None:
 
 
 def _is_satisfiable(node: object, sure: set[str]) -> bool:
-    """Return True if a value can be valid for `node`, by its bounds and its required parts. What pydantic never writes is not checked.
+    """Return False if the bounds or the required parts of `node` allow no value. Keywords that pydantic never writes are ignored.
 
     `sure` has the names of the definitions for which a valid value is known to exist.
     """
@@ -294,7 +294,7 @@ def _clean(node: JsonSchema) -> JsonSchema:
 def _adapt(node: JsonSchema) -> JsonSchema:
     """Change one schema, in place, so that all providers know its keywords. Call this first for the schemas inside it."""
     if node.get("default", MISSING) is None:
-        del node["default"]  # says no more than "not required", and some providers refuse it
+        del node["default"]  # this default says only "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
         # A tagged union. Some providers do not know `discriminator`. The members' tags make the keyword unnecessary.
         node["anyOf"] = node.pop("oneOf")

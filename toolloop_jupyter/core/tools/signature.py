@@ -166,7 +166,7 @@ def make_full_name(function: Function) -> str:
 
 _SECTIONS = ("raises", "warnings", "notes", "examples")
 _MORE_SECTIONS = {"Note": "notes", "Notes": "notes", "Warning": "warnings", "Warnings": "warnings"}
-"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know, and drops behind a section that it knows."""
+"""Sections of Google's style that docstring_parser (0.15 to 0.18) does not know. It drops them if they follow a known section."""
 _GOOGLE = google.GoogleParser(
     [
         *google.DEFAULT_SECTIONS,
@@ -186,13 +186,13 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
-    if "\n" not in text and ":" not in text:  # in each style, the text about a parameter has one of these
+    if "\n" not in text and ":" not in text:  # in each style, texts about parameters need one of these two
         return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
         if parsed.style is docstring_parser.DocstringStyle.GOOGLE:
             parsed = _GOOGLE.parse(text)
-    except docstring_parser.ParseError:  # it looks like one of the styles, but does not follow it
+    except docstring_parser.ParseError:  # the docstring breaks a rule of its style
         return text.strip(), {}
     texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
     sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
@@ -346,7 +346,9 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
         if isinstance(item, FieldInfo):
             alias = item.validation_alias or item.alias or key
             if isinstance(alias, (AliasChoices, AliasPath)):
-                raise _refuse(f'{name!r}: a tool\'s parameter has one name; write Field(alias="...")')
+                raise _refuse(
+                    f'{name!r}: a tool\'s parameter can have only one alias; write Field(alias="...")'
+                )
             key, text = alias, item.description or text
         elif isinstance(item, str):
             text = item or text
