@@ -75,7 +75,9 @@ def _with_keywords(function: F, kinds: type = Keywords) -> F:
     defaults = {**DEFAULTS, "concurrency": RowsOptions.concurrency, "on_error": RowsOptions.on_error}
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name, kind in kinds.__annotations__.items():
-        written = getattr(kind, "__forward_arg__", kind)  # as in the source code
+        written = getattr(
+            kind, "__forward_arg__", kind
+        )  # the annotation as text, as it stands in the source code
         given = {"default": defaults.get(name), "annotation": written}
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **given))
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -117,7 +119,7 @@ class _Process(Host):
 
 
 class _Notebook(_Process):
-    """Connects each run with IPython (a kernel or a terminal), too: its cells and its user."""
+    """Also connects each run with the cells and the user of IPython (a kernel or a terminal)."""
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         live.warn_of_ignored_ctrl_c()
@@ -159,7 +161,8 @@ def _config(harness: object, keywords: Keywords) -> Config:
         made = ArgumentTypeInvalid if isinstance(error, TypeError) else ArgumentInvalid
         is_clear = isinstance(error, (ValueError, TypeError))
         raise made(str(error) if is_clear else f"reading the arguments raised {describe_error(error, 500)}")
-    # The caller's frame exists until the run ends, and a traceback in `%xmode Verbose` shows its arguments.
+    # The frame of the public function exists until the run ends. In a traceback, `%xmode Verbose` shows the arguments of
+    # this frame. They may contain API keys, so they are removed here.
     keywords.clear()  # type: ignore[attr-defined]  # each call has a dict of its own
     if kernel.get_shell() is None:
         return dataclasses.replace(config, host=PROCESS)
