@@ -11,10 +11,10 @@ _PAGE = """# Options
 Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`.
 
 *Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: later cells of a session go on with it.
-*API*: what it is for `agent()` and its like.
+*API*: the keyword of `agent()`, `aagent()`, `map()` and so on that does the same.
 
-The line is split into words as a shell does it: quotes hold a value with blanks together, and `\\` takes the sense from the next sign.
-So write a path on Windows with `/`, or in single quotes.
+The line is split into words as in a shell: put a value with blanks into quotes. A `\\` takes away the special meaning of the next
+character, so write a path on Windows with `/`, or in single quotes.
 
 | option | | default | notebook | session | API |
 |---|---|---|---|---|---|

@@ -165,7 +165,7 @@ _CARD_RULES = """
 .tlj-status>*{margin-right:10px;white-space:nowrap}.tlj-status>b{white-space:normal}
 .tlj-card.jupyter-widgets-disconnected>*,.tlj-bar.jupyter-widgets-disconnected>*{display:none!important}
 .tlj-card.jupyter-widgets-disconnected::before,.tlj-bar.jupyter-widgets-disconnected::before{
- font:14px/1.5 system-ui,sans-serif;color:inherit;padding:0;content:"The kernel of this run is gone: it ended here."}
+ font:14px/1.5 system-ui,sans-serif;color:inherit;padding:0;content:"The kernel of this run is gone, so the run has ended."}
 .tlj-card.jupyter-widgets-disconnected::before{content:"The kernel that asked here is gone: what it asked about was not run. Run the cell again."}
 .tlj-card:focus,.tlj-bar:focus{outline:2px solid var(--tlj-m);outline-offset:1px}
 .tlj-card select{appearance:auto;background-image:none!important}

@@ -202,7 +202,10 @@ def _take_answer(
         case "s" if "s" in keys:
             approval.allow(by="prompt", scope="session")
         case "?":
-            about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            about = (
+                f"{approval.description}\n{approval.source}".strip()
+                or "the tool has no description and no source"
+            )
             lines = [*(f"{key}  {does}" for key, (_, does) in keys.items()), "", *about.split("\n")]
             print("\n".join(f"    {visible(line)}" for line in lines))  # noqa: T201
 

@@ -78,7 +78,9 @@ def warn_of_ignored_ctrl_c() -> None:
     """If Ctrl-C cannot end the run that begins, show a line that says so. A run within a tool of this run shows no other line."""
     if kernel.ignores_ctrl_c() and not _was_told.get():
         _was_told.set(True)
-        kernel.Cell.here().display(make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor")))
+        kernel.Cell.here().display(
+            make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor says what to do"))
+        )
 
 
 def show(stream: Any, name: str | None = None) -> Any:

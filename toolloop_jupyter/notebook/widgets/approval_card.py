@@ -196,7 +196,7 @@ def question_html(
     Unless `whole` is true, only the beginning and the end of an argument with more than `MOST` characters are shown.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
-    # A screen reader reads an alert aloud wherever the focus is. If the alert is "polite", it first finishes a sentence.
+    # A screen reader reads an alert aloud wherever the focus is. It first ends its sentence if the alert is "polite".
     question = (
         inline(approval.question)
         if approval.question
