@@ -161,7 +161,7 @@ class _Writer:
         self._words.append(text)
 
     def _add_named_text(self, name: str, text: str, *, has_frame: bool = True) -> None:
-        """Write a text, and with a frame, its name in a line before and a line after the text. `name` may be ""."""
+        """Write a text. If `has_frame`, write its name in a line before the text and in a line after it. `name` may be ""."""
         self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name and has_frame else text)
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
@@ -204,8 +204,9 @@ class _Writer:
                     self._add_picture(data, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """Add an image of `value` and return True; return False if no image can be made. Raises ArgumentInvalid for a figure or a
-        picture of which neither an image nor a text can be made.
+        """Add an image of `value` and return True. If no image can be made, return False, so that the value is sent as text.
+
+        Raises ArgumentInvalid if the text would be useless: `value` is a picture, a figure or an object without a text.
         """
         if attempt_call(is_drawable, value) is not True:
             return False
@@ -357,7 +358,7 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content with the text `line` in place of each picture, file and sound. "{}" in `line` becomes that word."""
+    """Return a message's content with `line` in place of each picture, file and sound. "{}" in `line` becomes "picture", …"""
     if not isinstance(content, list):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}

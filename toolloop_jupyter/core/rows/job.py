@@ -1,4 +1,4 @@
-"""Make a job for each row of a table that has to be run, and run the job: a session runs the `Job`, and the result is a `Row`.
+"""Make and run a job for each table row that has to be run. A session runs the `Job`, and the result is a `Row`.
 
 A job has the row's filled-in prompt and the row's key. The store finds a row by its key. A row with an answer in the store is
 not run again.
@@ -246,8 +246,8 @@ def configure_row(config: Config, job: Job) -> Config:
 def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | Row:
     """Return the stream of one row. The stream has not started yet.
 
-    `model=` may be a function of the person. If this function raises, return a failed Row. If the person allows a tool "for
-    the session", the tool is allowed in all rows that share `allowed`.
+    `model=` may be a function that the person wrote. If this function raises an error, return a failed Row. If the person
+    allows a tool "for the session", the tool is allowed in all rows that share `allowed`.
     """
     made = attempt_call(configure_row, config, job)
     if isinstance(made, Raised):

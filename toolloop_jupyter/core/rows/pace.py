@@ -57,7 +57,8 @@ class Pace(Gate):
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._locks: defaultdict[object, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """The lock of the person (None), and of each tool's function. Its key stays valid: the run keeps the function alive."""
+        """Key -> lock. The key None is for questions to the person. Each other key is the identity of a tool's function. No two
+        functions get the same key, since the run keeps all of them alive."""
 
     @property
     def pause(self) -> float:
@@ -117,7 +118,8 @@ class Pace(Gate):
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
         """Pause all rows, and halve the number of simultaneous calls. Return the seconds; None if there were too many pauses.
 
-        The number is not halved during a pause, or if `is_older`: the call was under way when the last pause began.
+        The number is not halved during a pause. It is not halved either if `is_older` is True: then the refused call was
+        already under way when the last pause began.
         """
         if not (self.pause or is_older):
             self._older = self.under_way

@@ -246,7 +246,7 @@ class Store:
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Return True if a row with this key failed in an earlier run. If two failed, only two calls return True."""
+        """Return True if a row with this key failed in an earlier run. If two rows failed, two calls return True."""
         self._failed[key] -= 1
         return self._failed[key] >= 0
 

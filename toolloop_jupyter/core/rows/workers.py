@@ -47,7 +47,7 @@ _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout
 """Fields of the configuration that are sent to a worker unchanged."""
 
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
-"""Attributes of a pool, from whose values another pool of the same kind can be made.
+"""Attributes of a pool. With their values, another pool of the same kind can be made.
 
 private: CPython 3.10 to 3.13 has all four, loky 3 has the first. A public way to copy a pool would replace them.
 """
@@ -100,7 +100,7 @@ class Workers:
             **{f"the tool {tool.name!r}": tool.function for tool in config.tools},
             "output": None if config.output is None else config.output.kind,
             **{name: getattr(config, name) for name in _KEYWORDS},
-            # The routes of the fallbacks are sent with the model, with their keys.
+            # The fallback models are left out here: "model" below has their routes and their API keys.
             "options": dataclasses.replace(config.options, fallback=()),
             "model": [(route, find_responder(route.model)) for route in config.routes],
         }
@@ -284,7 +284,7 @@ def run_chunk(parcel: bytes, packed: bytes, address: Address) -> list[str]:
     connection = None if isinstance(here, Raised) else here
     try:
         made: list[str] = _worker.loop.run_until_complete(
-            _run_jobs(pickle.loads(parcel), pickle.loads(packed), connection)  # noqa: S301 - we have packed it
+            _run_jobs(pickle.loads(parcel), pickle.loads(packed), connection)  # noqa: S301 - our own process pickled it
         )
         return made
     finally:

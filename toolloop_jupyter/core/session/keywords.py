@@ -59,7 +59,7 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Check that `harness` is TOOL_LOOP of our Harness or of LiteLLM's, which has the same members.
+    """Check that `harness` is TOOL_LOOP. It may be a member of our Harness or of LiteLLM's Harness.
 
     Raises TypeError if the value is no Harness, CapabilityUnsupported if it is another member.
     """
@@ -143,7 +143,7 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Check the options, ours or LiteLLM's. Return them with a copy of `completion_kwargs`, which other code cannot change."""
+    """Check the options, ours or LiteLLM's. Return them with a copy of `completion_kwargs`, so that nobody else changes it."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):

@@ -62,7 +62,7 @@ class LocalSandbox:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Do nothing. LiteLLM's sandboxes are context managers."""
+        """Do nothing. This class is a context manager because LiteLLM's sandboxes are."""
 
 
 local = LocalSandbox

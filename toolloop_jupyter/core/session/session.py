@@ -84,7 +84,7 @@ class AsyncSession:
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
         if must_load(config.route.model):
-            start_loading()  # in a thread, while the caller goes on
+            start_loading()  # LiteLLM is imported in a thread, while the caller goes on
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex

@@ -177,7 +177,7 @@ class AsyncEventStream:
     next event denies an Approval that has no answer. LiteLLM has the same rule.
     """
 
-    _channel: Channel | None = None  # of the class, for `__del__` after an `__init__` that failed
+    _channel: Channel | None = None  # set on the class: `__del__` runs even if `__init__` has failed
     _cancelled = False
 
     def __init__(
@@ -218,7 +218,7 @@ class AsyncEventStream:
             raise StopAsyncIteration
         channel = self._channel or await self._begin()
         if self._asked is not None:
-            if not channel.told_to_stop:  # otherwise, the stop decides about the Approval
+            if not channel.told_to_stop:  # after a stop, `wait_for` denies the Approval
                 self._asked.deny("approval not answered", by="unattended")
             self._asked = None
         while not (channel.events or channel.task.done()):

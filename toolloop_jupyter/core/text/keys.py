@@ -31,7 +31,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
-"""Options whose values all count as keys, except for `_WELL_KNOWN` headers: a header of any name may contain a key."""
+"""Options in which every value counts as a key, since any header may contain one. The headers in `_WELL_KNOWN` do not count."""
 _WELL_KNOWN = re.compile(
     r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
     r"|x-litellm-(tags|spend-logs-metadata)",
@@ -103,7 +103,7 @@ def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
 
 def find_environment_keys() -> Iterator[str]:
     """Yield the keys that LiteLLM reads by itself, from environment variables and from its own module (`litellm.api_key = …`)."""
-    for name in os.environ:  # not items(): each value would be encoded and decoded, at each model call
+    for name in os.environ:  # `items()` would encode and decode all values, at each model call
         if names_key(name):
             yield from find_keys(name, os.environ.get(name, ""))
     names = vars(sys.modules.get("litellm", sys))
@@ -172,7 +172,7 @@ class _KeyPattern:
     """Finds a key in a text, even if its characters are escaped. The time is in proportion to the length of the text."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """`least`: how many characters of a key whose end is cut off are enough; 0 to find only the whole key."""
+        """`least`: the number of characters that must match if the end of the key is cut off; 0: the whole key must match."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)

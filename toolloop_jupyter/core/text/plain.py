@@ -1,4 +1,4 @@
-"""Makes plain text: from text that comes from outside, from lists and from times. Also makes tools' names, and writes files."""
+"""Makes text plain, writes lists and times as text, makes names that providers accept, and writes files."""
 
 from __future__ import annotations
 
@@ -116,9 +116,10 @@ def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
 
 
 def make_wire_names(names: Sequence[str], accepted: re.Pattern[str] = WIRE_NAME) -> dict[str, str]:
-    """Return the names with distinct names for providers: name -> the name itself if it is `accepted`, else a `make_wire_name`.
+    """Return name -> the name for providers: the same name if `accepted` matches it, else one from `make_wire_name`.
 
-    The same names always give the same result, so that another run can continue a conversation.
+    The names for providers are distinct. The same `names` always give the same result, so that another run can continue a
+    conversation.
     """
     wire = {name: name for name in names if accepted.fullmatch(name)}
     for name in names:
