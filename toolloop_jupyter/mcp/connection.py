@@ -81,7 +81,7 @@ class Connection(ToolSource):
 
     @property
     def tools(self) -> list[ServerTool]:
-        """The pinned tools."""
+        """The tools, as the server listed them at `connect()` or at the last `refresh()`."""
         return list(self._tools.values())
 
     @property
@@ -101,7 +101,7 @@ class Connection(ToolSource):
     def refresh(self) -> list[str]:
         """Ask the server for its tools again, and use the new list. Return the names of the tools that are new or changed.
 
-        An approval of all calls of a changed tool ends.
+        If a person had approved all calls of a tool, and the tool has changed, this approval ends.
         """
         before = self._tools
         self._pin(self._life.list_tools())
@@ -151,7 +151,7 @@ class Connection(ToolSource):
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return (the status, a line about it, the advice) for `%toolloop doctor`. "" means that there is no advice."""
+        """Return (the status, a line about the connection, the advice or "") for `%toolloop doctor`."""
         if self.closed:
             return "note", f"{self.title}: closed", "run its cell again"
         says = f"{self.title}: {len(self._tools)} tools"
@@ -201,7 +201,7 @@ def _read_names(given: Iterable[str]) -> frozenset[str]:
 
 
 class _ToolList:
-    """The server's list of tools as it was read last, and as it was pinned: a tool's name -> the tool as JSON text."""
+    """The list of tools that was read last, and the pinned list, which a person sees. Each maps a tool's name to JSON text."""
 
     def __init__(self) -> None:
         self._listed: dict[str, str] = {}
@@ -235,13 +235,13 @@ class _ToolList:
         return listed
 
     def pin(self) -> None:
-        """Use the list that was read last: it is what a person sees."""
+        """Pin the list that was read last: from now on, a person sees this list."""
         self._pinned = self._listed
 
     async def check(self, tool: ServerTool, client: Any) -> None:
         """Raise ServerError if the server has removed the tool, or has changed it since it was pinned.
 
-        If the list may have changed, read it first. Another call that begins before the new list has arrived reads it, too.
+        If the list may have changed, read it first. A second call that begins before the new list arrives also reads the list.
         """
         if self._news is not None:
             await self.read(client)
@@ -372,7 +372,7 @@ class _Life:
     def _open(self) -> Link:
         """Return the open link. If there is none, open a new link. Raises ConnectionFailed.
 
-        The first call over a link that is not the first one reads the server's list of tools again.
+        If the new link replaces an earlier link, the next call reads the server's list of tools again.
         """
         with self._lock:
             if self.closed:
@@ -405,7 +405,7 @@ _of_cells: weakref.WeakKeyDictionary[Connection, tuple[_Line, int]] = weakref.We
 """Connection -> (the line that has made it, how many cells had run before)."""
 
 _SECONDS = Check((int, float), "a number of seconds", above=0, unit=" seconds")
-_NAMES = Check((str, Iterable), "a list of the server's names of tools")
+_NAMES = Check((str, Iterable), "a list of the server's tool names")
 _CHECKS: Mapping[str, Check] = {
     "cwd": Check(words="a folder as text"),
     "name": Check(),
@@ -441,10 +441,10 @@ def connect(
         headers: maps the names of HTTP headers to the NAMES of the variables that have the values.
         cwd: the folder that the command starts in.
         roots: folders that the server gets if it asks where it may work. Nothing forces the server to use only these folders.
-        permissions: a mode, a callable, or a mapping from the server's names of tools to modes ("*" means all other tools).
+        permissions: a mode, a callable, or a mapping from the server's tool names to modes ("*" means all other tools).
             By default, a person is asked about every call of these tools, even if the mode of the run is "full".
-        include: the server's names of the tools to use. Default: all tools.
-        exclude: the server's names of tools to leave out.
+        include: the server's names for the tools to use. Default: all tools.
+        exclude: the server's names for the tools to leave out.
         name: the prefix for a tool's name if another tool has the same name. Default: the name that the server gives itself.
         timeout: seconds that one call may take.
         max_result: how many characters of a result the model gets.

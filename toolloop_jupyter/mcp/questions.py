@@ -117,7 +117,7 @@ class Askers:
 
     @contextlib.contextmanager
     def running(self, asker: Asker) -> Iterator[None]:
-        """Pass each question that arrives in the present task to `asker`; all questions if no other call is running."""
+        """Until the block ends, pass questions to `asker`: those of the present task, or all if no other call is running."""
         self._running.append(asker)
         token = _current.set(asker)
         try:

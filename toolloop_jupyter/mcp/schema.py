@@ -339,7 +339,7 @@ class SchemaArguments(JsonArguments):
 
 
 def _decode(value: object, part: object) -> object:
-    """If `part`, the schema of an argument, requires an array or object, and the model has sent it as JSON text, decode it."""
+    """If the argument's schema `part` requires an array or object, but the model has sent JSON text, decode this text."""
     if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
         return value
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):

@@ -24,7 +24,7 @@ CONTEXT = "context"
 _HINTS = {
     "read_only_hint": ("it only reads", "it may change something"),
     "destructive_hint": ("it may destroy something", "it destroys nothing"),
-    "idempotent_hint": ("calling it twice does no more than once", ""),
+    "idempotent_hint": ("calling it twice has the same effect as calling it once", ""),
     "open_world_hint": ("it reaches beyond the server", "it stays within the server"),
 }
 """A hint of the protocol -> (the text if the hint is true, the text if the hint is false)."""
