@@ -291,7 +291,7 @@ async def test_what_it_is_is_said_once() -> None:
     answers.append(await run.say("Read src/client.py and explain it."))
     assert ["demonstration, not a language model" in answer for answer in answers] == [True, False, False]
     assert "Its lines show these parts: `send`." in answers[-1]
-    assert "To explain that is beyond me." in answers[-1]
+    assert "I cannot explain that." in answers[-1]
     assert [answer.count("`search_code` returned 3 items") for answer in answers] == [1, 1, 0]
 
 

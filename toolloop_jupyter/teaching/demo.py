@@ -126,7 +126,7 @@ class Filler:
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a value that fits the schema: one from the texts; if `must` is true, else a made-up one; else MISSING."""
+        """Return a value from the texts that fits the schema. If there is none, make one up if `must`, else return MISSING."""
         schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
@@ -227,7 +227,7 @@ class Filler:
         yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
-        """Return an object with its required properties; in an answer, or if the texts have a value, also with others."""
+        """Return an object with all required properties. It has others in an answer, or if the texts have values for these."""
         filled: dict[str, Any] = {}
         for key, one in (schema.get("properties") or {}).items():
             needed = key in schema.get("required", ())
@@ -240,7 +240,7 @@ class Filler:
         return filled
 
     def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
-        """Return a list with an item for each record in the results, else all values of the first group that fits."""
+        """Return a list. Its items are the records in the results, or else the lines, or else values from the texts."""
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found
@@ -385,7 +385,7 @@ class Conversation:
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return the call to try after a failure that may be temporary, or with a similar value that the result offers; else None."""
+        """Return a new try of a failed call: with a similar value from its result, or unchanged if it may work now; else None."""
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
@@ -397,7 +397,7 @@ class Conversation:
         return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer: JSON for the schema, else Markdown, which says in the `first` answer that this is a demo."""
+        """Return the whole answer: JSON if there is a schema, else Markdown. The `first` Markdown says that it is a demo."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
             counts = [(s.name, len(result_lines(s.result))) for s in good]
@@ -419,7 +419,7 @@ class Conversation:
             read = [step.result for step in self.earlier + self.steps if step.kind == "ok"][-1:]
             parts = [f"`{a or b}`" for text in read for a, b in OUTLINE.findall(text[:20_000])]
             told += [f"Its lines show these parts: {', '.join(dict.fromkeys(parts[:8]))}."] if parts else []
-            told += [f"To {asked[0].lower()} that is beyond me."]
+            told += [f"I cannot {asked[0].lower()} that."]
         return "\n\n".join(told + [DISCLAIMER] * first)
 
 
@@ -433,7 +433,7 @@ class DemoModel(Answers):
         """Stream a tool call, an answer in Markdown, or an answer in JSON."""
         talk = Conversation(request)
         number, wanted, sent = len(talk.earlier + talk.steps) + 1, talk.next_call(), ""
-        thought = f"The prompt fits {wanted[0]}." if wanted else "There is no more to call."
+        thought = f"The prompt fits {wanted[0]}." if wanted else "I have no further call to make."
         aloud = request.options.get("reasoning_effort") not in (None, "none")
         parts: list[Any] = [reasoning(thought)] * aloud
         if wanted:

@@ -39,7 +39,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which a provider wants back later."""
+    """Stream `content` as reasoning. With a `signature`, also stream thinking blocks, which a provider wants back later."""
 
     content: str
     pace: float | None = None
@@ -187,7 +187,7 @@ class ScriptedTurn:
             elif isinstance(part, End):
                 self.finish_reason = part.finish_reason or self.finish_reason
                 self.usage = part.usage or self.usage
-            elif not isinstance(part, Expect):  # `ScriptedModel.respond` has checked it already
+            elif not isinstance(part, Expect):  # `ScriptedModel.respond` has checked an Expect
                 async for delta in part.play(self):
                     yield delta
 

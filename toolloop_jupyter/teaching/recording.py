@@ -149,7 +149,7 @@ class Recorder(Observer):
         self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
         """Write a call that has ended. If the call cannot be written, the recording stops, but the run continues."""
-        if self.stopped and (self._left is None or self.path.exists()):  # None: no call was ever written
+        if self.stopped and (self._left is None or self.path.exists()):  # None: no call has been written
             return
         self.stopped = ""
         try:
@@ -163,7 +163,7 @@ class Recorder(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Begin to record a model call."""
-        started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        started = asyncio.get_running_loop().time()  # the same clock as `at` in `delta`: time.monotonic()
         self._under_way[asyncio.current_task()] = _CallUnderWay(request.shown(), started)
 
     def delta(self, at: float, delta: ReadObject) -> None:

@@ -175,7 +175,9 @@ def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> 
         before = calls[-1] if calls else RecordedCall("", [], [])
         kept, tools = entry.get("kept", 0), before.tools if entry.get("tools") == "kept" else []
         if kept > len(before.messages):
-            raise ValueError(f"{kept} messages are kept of {len(before.messages)}")
+            raise ValueError(
+                f'"kept" is {kept}, but the call before it has only {len(before.messages)} messages'
+            )
         model, options = str(entry.get("model", before.model)), entry.get("options", {})
         calls.append(RecordedCall(model, before.messages[:kept], list(tools), options, set(before.failed)))
     elif entry.keys() & {"tool", "sent", "delta", "end"}:
@@ -211,7 +213,7 @@ def check_target(path: Path) -> None:
 def _find_fault(path: Path, *, exists: bool) -> str:
     if path.is_dir():
         return "it is a folder"
-    if path.is_fifo() or path.is_socket():  # on these everything would wait
+    if path.is_fifo() or path.is_socket():  # opening it may wait for ever
         return "it is no file"
     if not path.parent.is_dir():
         return f"there is no folder {shown(path.parent)!r}"
@@ -233,7 +235,7 @@ def _is_tape(path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """Return the path, relative to the current folder if possible: a saved notebook should not tell a machine's folders."""
+    """Return the path, relative to the current folder if possible: a saved notebook should not show the machine's folders."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
@@ -265,7 +267,7 @@ def describe_tool(tool: ReadObject) -> JsonObject:
 
 
 def list_options(request: ReadObject) -> JsonObject:
-    """Return the completion options without API keys, headers and addresses. A schema keeps fields named as keys are ("api_key")."""
+    """Return the completion options without API keys, headers and addresses. A schema keeps its field "api_key"."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
@@ -273,7 +275,7 @@ def list_options(request: ReadObject) -> JsonObject:
 
 
 def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """Copy plain data. Texts that look like API keys are hidden. Fields for whose name `without(name)` is true are left out.
+    """Copy plain data. Texts that look like API keys are hidden. A field is left out if `without` is true for its name.
 
     A picture is replaced by its kind, since a figure that is drawn again may differ in a few bytes. Any other file is
     replaced by a digest.
@@ -370,7 +372,7 @@ def find_difference(
 
 
 def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
-    """Return the index of the recorded call whose messages are most like `messages`; of equal ones, the call at `position`."""
+    """Return the index of the recorded call whose messages are most like `messages`; of several, the one at `position`."""
     now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:
