@@ -116,7 +116,7 @@ class Tapes:
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
         """If the cell runs again, set `answers` (a script or recording) back to where the cell's first run began.
 
-        Not if the front-end sends no cell id, and not in a second run of the same execution (in a loop).
+        Do nothing if the front-end sends no cell id, or if the same execution runs the cell a second time (in a loop).
         """
         if answers is None or cell_id is None or answers.position is None:
             return
@@ -128,7 +128,7 @@ class Tapes:
 
 
 class CellTape:
-    """What answers a cell's run in place of a model, and the recorder that writes the run to a file. Both may be missing."""
+    """What answers a cell's run in place of a model, and the recorder that writes the run to a file. Either may be None."""
 
     def __init__(self, model: str, answers: Answers | None, recorder: Recorder | None) -> None:
         self._model, self.answers, self._recorder = model, answers, recorder
@@ -180,7 +180,7 @@ class TapeNotes(Observer):
 
 _NOT_WITH_ROWS = {
     **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
-    "attach": "a row is asked with the text of its cells",
+    "attach": "for a row, only the text of its cells is sent",
 }
 """The options that a cell with `--each` does not take -> the reason for the message."""
 
@@ -246,7 +246,7 @@ class Notebook:
             )
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replay else set()
         from_tape |= {"tools"} if plays_tools else set()
-        # Sorted by the dots in `keyword`: a row for a single completion option comes after `--set`, and wins.
+        # Sorted by the number of dots in `keyword`: a row for one completion option comes after the row of `--set`, and wins.
         for option in sorted(OPTIONS, key=lambda row: row.keyword.count(".")):
             if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
@@ -380,7 +380,7 @@ class Notebook:
             finish=finish,
         )
         view = CellRun(cell, head_for(route.next_title), shown)
-        # Step mode comes first, so that the run waits for Next before anything else hears of the step.
+        # Step mode comes first: the run waits for Next before any other observer hears of the step.
         stepper, notes_of_tape = Stepper(view, options["ask"]), TapeNotes(tape, view, head_for)
         observers = [stepper] * options["step"] + [
             view.hooks,
@@ -466,7 +466,7 @@ class Notebook:
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run all rows. `variable` gets the finished ones, also after an interrupt. Raises RunFailed if the end came before an answer."""
+        """Run all rows. `variable` always gets the finished rows. Raises RunFailed if the run failed and has no answer."""
         try:
             await page.follow(run)
         finally:

@@ -34,7 +34,7 @@ _INSTEAD = {
     "input": "approvals are typed: y, n REASON, e, a",
     "nobody": "approvals are denied",
 }
-"""How a person can be asked (a value of `live.find_means()`) -> the words for what happens to approvals."""
+"""A value of `live.find_means()`: how a person can be asked -> a text that says what happens to approvals."""
 _BUTTONS = "approval buttons"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
 _ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
@@ -196,11 +196,11 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         async with kernel.serving_clicks():
             result = await session.arun("Answer with one word: ready")
     except asyncio.CancelledError:
-        return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
+        return Finding("model", "note", f"{model}: you stopped the test before the model had answered")
     if result.stop_reason == "done":
         return Finding("model", "ok", f"{model} answers")
     says = f"{model}: {in_flags(result.error or result.stop_reason)}"
-    return Finding("model", "bad", says, "set what the line says, then run this again")
+    return Finding("model", "bad", says, "correct what this line names, then run %toolloop doctor again")
 
 
 _MARKS = {"ok": "✓", "bad": "✗", "note": "·"}

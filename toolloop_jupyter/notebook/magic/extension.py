@@ -54,7 +54,8 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     Classify this review of {{product}}: {{text}}
 
 The text goes to the model as it stands; {{title}} becomes the text of that notebook variable, also in --instructions and
---set. {{figure}} in the prompt goes as a picture, {{Err}} is the last error that the notebook has shown. The Result goes into the variable of --as, and is the cell's value: review.text, review.output,
+--set. {{figure}} in the prompt is sent as a picture. {{Err}} is the last error that the notebook has shown. The Result goes
+into the variable of --as, and is the cell's value: review.text, review.output,
 review.tool_results. `%toolloop?` is about defaults and sessions.
 
 """
@@ -153,7 +154,7 @@ def _cannot_await() -> bool:
     if _loaded and not _loaded[0].shell.autoawait:
         return True
     nested = {InteractiveShell.run_cell_magic.__code__}
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented; get_running_loop() raises without a loop
         nested.add(InteractiveShell.run_cell.__code__)  # `run_cell` would start the loop, which runs already
     here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - no public function does it
     while here is not None:
@@ -335,8 +336,8 @@ class _Extension:
             self._nest()
 
     def _offer_completions(self) -> None:
-        """Register completions for our lines: on IPython 8.6 and later a matcher, which tells the type of each completion and
-        suppresses those of Python; before that, a custom completer, beside Jedi's completions.
+        """Register completions for our lines. On IPython 8.6 and later, register a matcher. It gives each completion a type, and
+        suppresses Python's completions. On older versions, register a custom completer. Jedi's completions then appear, too.
         """
         from IPython.core import completer
 

@@ -81,7 +81,7 @@ def read_template(text: str, names: Names) -> Template:
 
 
 def fill_in(text: str, names: Names) -> str:
-    """Replace each `{{name}}` of a notebook variable by the value's text in a prompt. Raises Mistake if there is no such text."""
+    """Replace each `{{name}}` of a notebook variable by its value as text. Raises Mistake for a value without a text."""
     try:
         pieces = read_template(text, names).pieces
         return "".join(p if isinstance(p, str) else tell_text(p, kernel.name_cells) for p in pieces)
@@ -97,7 +97,7 @@ def find_named(text: str, names: Names) -> dict[str, object]:
 
 
 def _find_value(name: str, names: Names) -> object:
-    """Return the value for `{{name}}`, else MISSING. Without a variable `Err`, it is the last error that was shown."""
+    """Return the value for `{{name}}`, else MISSING. `{{Err}}` without a variable `Err` is the last error that was shown."""
     if name in names:
         return names[name]
     # IPython stores the error that it has shown last in `sys.last_value`, as Python does.
@@ -163,7 +163,7 @@ def find_attached(name: str, names: Names) -> Named:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -> object:
-    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if it does not fit.
+    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if `fits` refuses it.
 
     `what` is the word for such an object in the message, for example "tool".
     """
@@ -295,7 +295,7 @@ def _is_output(value: object) -> bool:
 
 
 def find_model(names: Names, name: str) -> object:
-    """Return the ScriptedModel or the str in the variable `name`; without a variable `name` itself: LiteLLM's model name."""
+    """Return the ScriptedModel or the str in the variable `name`. Without a variable, return `name`: LiteLLM's model name."""
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
@@ -351,7 +351,8 @@ _SURELY_A_NAME = re.compile(
 def find_key(names: Names, name: str) -> str:
     """Return the API key in the environment variable or notebook variable `name`.
 
-    Else raises Mistake. The person may have typed the key itself, so the message repeats `name` only if it cannot be a key.
+    Raises Mistake if there is no key. The person may have typed the key itself instead of `name`. So the message repeats
+    `name` only if it cannot be a key.
     """
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
@@ -438,7 +439,7 @@ def _list_values(option: Option, word: str, names: Names, sessions: Collection[s
         case Kind.EXECUTOR:
             return _list_own(names, _is_executor)
         case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
-            paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - the path stays as it was begun
+            paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - pathlib would remove a typed ./
             if option.kind is Kind.FOLDER:
                 return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
             may_be_attached = option.kind is Kind.ATTACHED
@@ -463,7 +464,7 @@ def _may_be_policy(names: Names) -> Fits:
 
 def _list_models() -> Iterable[str]:
     if not litellm_loaded():
-        start_loading()  # for the next Tab, and for the run
+        start_loading()  # the next Tab and the run need litellm
         return _FEW_MODELS
     known = (
         name if "/" in name else f"{facts.get('litellm_provider')}/{name}"

@@ -168,10 +168,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or make one last model call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
-           help="send pictures and files to the model; auto: what LiteLLM knows that the model takes"),
+           help="send pictures and files to the model; auto: if LiteLLM knows that the model takes them"),
     Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="limit of seconds for this run"),
     Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
-           help="report the changed files in this folder (confines nothing)"),
+           help="report the changed files in this folder (does not confine the tools)"),
     Option("--set", Kind.PAIRS, "KEY=VALUE", keyword="options.completion_kwargs",
            help="a completion option (JSON, a variable, or text); repeatable; also as --temperature 0"),
     Option("--metadata", Kind.PAIRS, "KEY=VALUE", keyword="metadata", help="for the gateway's logs; repeatable"),
@@ -182,7 +182,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--on-unattended", Kind.CHOICE, default="deny", choices=("deny", "allow", "error"), is_setting=True,
            help="the answer to a request for approval when nobody is there"),
     Option("ask", Kind.CHOICE, default="auto", choices=("auto", "card", "input"), is_setting=True,
-           help="how approvals are asked: by a card with buttons, or by a typed answer"),
+           help="how a person is asked for an approval: by a card with buttons, or by typing"),
     Option("times", Kind.SWITCH, default=True, is_setting=True,
            help="durations and times of day in saved outputs; False (or TOOLLOOP_TIMES=0): the same run leaves the same outputs"),
     Option("nest", Kind.SWITCH, default=False, is_setting=True,
@@ -393,8 +393,8 @@ def _explain_unknown_flag(flag: str) -> str:
 
 
 def read_value(text: str, names: Names, *, bare: bool = True) -> object:
-    """Return the value for typed text: of a variable (`{{name}}`, or `name` if `bare`), else of JSON, else of a Python literal, else
-    the text itself.
+    """Read typed text as a variable's name (`{{name}}`, or `name` if `bare`), else as JSON, else as a Python literal. Return the
+    value; if the text is none of these, return the text itself.
     """
     braces = IN_BRACES.fullmatch(text)
     name = braces[1] if braces else text

@@ -61,12 +61,12 @@ class NamedSession:
     session: AsyncSession
     cells: list[TurnOrigin] = field(default_factory=list)
     had: set[str] = field(default_factory=set)
-    """The names of earlier cells' tools: the permissions last for the session, and may have rules for them."""
+    """The names of earlier cells' tools. The permissions last for the whole session, so they may have rules for these tools."""
     _has_told: bool = False
     """True if `tell_that_turns_add_up` has returned its note."""
 
     def tell_that_turns_add_up(self, name: str) -> list[str]:
-        """Return a note, once and not for the first turn, for a front-end without cell ids: a cell that runs again adds a turn."""
+        """Return a note if the front-end sends no cell ids: a cell that runs again adds a turn. Once only, after turn 1."""
         number = len(self.turns()) + 1
         if number == 1 or self._has_told:
             return []
@@ -241,7 +241,7 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history, then save the notebook"
         )
-    newest = max(reversed(kept), key=_read_time)  # of several with the same time, the last one
+    newest = max(reversed(kept), key=_read_time)  # if several have the same time: the last of them
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 

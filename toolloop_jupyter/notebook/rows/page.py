@@ -48,7 +48,7 @@ LONGEST_WAIT = 300.0
 class RowsPage(Observer):
     """Shows one rows run in one cell, with the approval cards of its tool calls.
 
-    As an observer of the rows, the page says when they wait for LiteLLM's import.
+    The page also observes the run. So it can show that the rows wait for LiteLLM's import.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RowsPage(Observer):
 
     def before_import(self) -> bool:
         self._is_loading = True
-        return isinstance(self._screen, BlockInCell)  # the other screens do not say it
+        return isinstance(self._screen, BlockInCell)  # only this screen shows `_state`
 
     async def follow(self, run: RowsRun) -> None:
         """Run the rows to the end and show them. An interrupt of the kernel ends the run, like a click on Stop."""
@@ -87,7 +87,7 @@ class RowsPage(Observer):
         self._find_progress = lambda: run.progress
         self._screen.begin(stop)
         ticker = asyncio.ensure_future(self._tick())
-        record = None  # after an error, which the cell shows
+        record = None  # stays None after an error: the cell shows the error
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the last line says that the run was stopped
                 await run.collect()
@@ -100,7 +100,9 @@ class RowsPage(Observer):
             self._block.draw(record)
 
     async def _tick(self) -> None:
-        await asyncio.sleep(0)  # the run begins first: it may have something to say to a terminal
+        await asyncio.sleep(
+            0
+        )  # let the run begin first: in a terminal, it may print a line about LiteLLM's import
         while True:
             self._is_loading = self._is_loading and not is_ready()
             state = self._state or (LOADING if self._is_loading else "")
