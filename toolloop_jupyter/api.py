@@ -75,9 +75,7 @@ def _with_keywords(function: F, kinds: type = Keywords) -> F:
     defaults = {**DEFAULTS, "concurrency": RowsOptions.concurrency, "on_error": RowsOptions.on_error}
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name, kind in kinds.__annotations__.items():
-        written = getattr(
-            kind, "__forward_arg__", kind
-        )  # the annotation as text, as it stands in the source code
+        written = getattr(kind, "__forward_arg__", kind)  # the annotation as the source code has it
         given = {"default": defaults.get(name), "annotation": written}
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **given))
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -181,8 +179,8 @@ def aagent(
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt. `await aagent(...)` returns a Result; `async for event in aagent(..., stream=True)` yields the events.
 
-    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]`. A list may have texts, pictures, paths of
-    files, OpenAI content parts, and other values. Other values become text in the same way as a tool's result.
+    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]`. A list may have texts, pictures, paths
+    of files, OpenAI content parts, and other values. Other values become text in the same way as a tool's result.
 
     Before anything starts, raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) if no answer fitted `output=`.

@@ -225,10 +225,10 @@ CHECKS: Mapping[str, Check] = {
 
 
 def check_values(values: Mapping[str, object]) -> dict[str, Any]:
-    """Check the values of a run's keywords, and return them, with plain numbers. If some are wrong, raise one error that names all
-    faults.
+    """Check the values of a run's keywords, and return them, with plain numbers.
 
-    The error is ArgumentTypeInvalid if all faults are wrong types, else ArgumentInvalid.
+    If values are wrong, raise one error that names all faults: ArgumentTypeInvalid if all faults are wrong types, else
+    ArgumentInvalid.
     """
     faults, plain = [], {}
     for name, value in values.items():

@@ -154,7 +154,7 @@ class Gate:
 
 
 class PrintKeeper:
-    """Stores the text that one call of a tool with `@tool(capture_output=True)` prints. `str(keeper)` is the text for the model."""
+    """Stores what one call of a tool with `@tool(capture_output=True)` prints. `str(keeper)` is the text for the model."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -194,7 +194,7 @@ class Host:
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Return the context of one turn, in which a notebook receives clicks and interrupts. `may_ask`: the turn may ask a person."""
+        """Return the context of one turn. A notebook receives clicks and interrupts in it. `may_ask`: a person may be asked."""
         return nullcontext()
 
     def importing(self) -> AbstractContextManager[object]:
@@ -213,7 +213,7 @@ class Host:
         return None
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Return a context that passes the prints and displays of the code inside it to `sink`. In this class, it captures nothing.
+        """Return a context. What the code inside it prints or displays goes to `sink`. In this class, it captures nothing.
 
         `shown` is True if `sink` shows the output. If not, the output is also shown at its usual place.
         """

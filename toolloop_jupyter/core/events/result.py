@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Presenter:
-    """Shows a Result, or the Rows of a table, to people. This class writes plain text; a notebook's presenter shows transcripts."""
+    """Shows a Result, or the Rows of a table, to people. This class writes plain text, a notebook's subclass transcripts."""
 
     def display(self, value: object) -> None:
         """Show `value`, a Result or Rows, as the output of a cell."""

@@ -47,7 +47,7 @@ def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
 
 
 class MaskedError(Exception):
-    """Replaces an error whose attribute `__class__` is not its real class: `isinstance` on such an error would run its own code."""
+    """Replaces an error whose `__class__` is not its real class: `isinstance` on such an error would run the error's own code."""
 
 
 def unmask(error: BaseException) -> BaseException:

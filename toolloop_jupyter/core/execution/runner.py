@@ -124,11 +124,11 @@ def _is_cancelled(task: asyncio.Task[object] | None) -> bool:
     return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
 
 
-_kept_going: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
+_protected_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "toolloop_kept_going", default=None
 )
 """The event loop that code in this context (a run and its tools) must not stop; None outside of a run."""
-_keeping: Counter[int] = Counter()
+_runs_on_loop: Counter[int] = Counter()
 """Id of an event loop -> how many runs use this loop."""
 
 
@@ -140,26 +140,26 @@ def keep_loop_running() -> Iterator[None]:
     `loop.stop` cannot be replaced, or if other code has replaced it.
     """
     loop: Any = asyncio.get_running_loop()
-    ours, stop = _keeping[id(loop)] > 0, loop.stop
+    ours, stop = _runs_on_loop[id(loop)] > 0, loop.stop
     if not ours and "stop" in getattr(loop, "__dict__", {"stop": stop}):
         yield
         return
 
     def stop_for_others() -> None:
-        if _kept_going.get() is loop and _keeping[id(loop)]:
+        if _protected_loop.get() is loop and _runs_on_loop[id(loop)]:
             raise RuntimeError(NOT_TO_STOP)
         stop()
 
-    _kept_going.set(loop)  # no reset is needed: the value disappears with the task's context
+    _protected_loop.set(loop)  # no reset is needed: the value disappears with the task's context
     if not ours:
         loop.stop = stop_for_others
-    _keeping[id(loop)] += 1
+    _runs_on_loop[id(loop)] += 1
     try:
         yield
     finally:
-        _keeping[id(loop)] -= 1
-        if not _keeping[id(loop)]:
-            del _keeping[id(loop)], loop.stop
+        _runs_on_loop[id(loop)] -= 1
+        if not _runs_on_loop[id(loop)]:
+            del _runs_on_loop[id(loop)], loop.stop
 
 
 async def run_function(
@@ -183,12 +183,12 @@ async def run_function(
         if inspect.isgenerator(value):
             return _drain(value, on_item)
         if inspect.isasyncgen(value):
-            return _Awaited(_adrain(value, on_item))
-        return _Awaited(value) if inspect.isawaitable(value) else value
+            return _Pending(_adrain(value, on_item))
+        return _Pending(value) if inspect.isawaitable(value) else value
 
     async def work() -> object:
         value = await in_thread(start, on_left_behind) if thread else start()
-        return await value.work if type(value) is _Awaited else value
+        return await value.work if type(value) is _Pending else value
 
     if limit is not None:
         return await attempt_apart(_limit(work(), limit), on_left_behind)
@@ -196,10 +196,10 @@ async def run_function(
         return await attempt_apart(work(), on_left_behind)
     outcome = await attempt_in_thread(start, on_left_behind)  # code in a thread cannot cancel this task
     value = outcome.value
-    return await attempt_apart(value.work, on_left_behind) if type(value) is _Awaited else outcome
+    return await attempt_apart(value.work, on_left_behind) if type(value) is _Pending else outcome
 
 
-class _Awaited(NamedTuple):
+class _Pending(NamedTuple):
     """What a function returned, if it must be awaited. Nothing has awaited it yet."""
 
     work: Awaitable[object]
@@ -235,7 +235,7 @@ KEPT_BYTES = 100_000_000
 """After the kept items take this many bytes, no more items are kept. The sizes are estimated (see `_measure`)."""
 MOST_ITEMS = 1_000_000
 """A generator that yields more items than this is ended."""
-_BREATH = 100
+_ITEMS_BEFORE_PAUSE = 100
 """After this many items of an async generator, other tasks may run. A generator that never awaits would block them."""
 _MEASURED_PARTS = 1_000
 
@@ -306,7 +306,7 @@ async def _adrain(generator: AsyncGenerator[Any, Any], on_item: Callable[[object
     items = _Items(on_item)
     async with contextlib.aclosing(generator):
         async for item in generator:
-            if items.take(item) % _BREATH == 0:
+            if items.take(item) % _ITEMS_BEFORE_PAUSE == 0:
                 await asyncio.sleep(0)
     return items.value()
 
@@ -464,8 +464,8 @@ _limits: contextvars.ContextVar[tuple[TimeLimit, ...]] = contextvars.ContextVar(
     "toolloop_time_limits", default=()
 )
 """The time limits that apply to the present code. There are several if a tool of a run begins another run."""
-_AGAIN = 0.01
-"""After at least this many seconds, a time limit looks at the clock again."""
+_SHORTEST_DELAY = 0.01
+"""The shortest time, in seconds, after which a time limit looks at the clock again."""
 
 
 def limit_time(
@@ -521,7 +521,7 @@ class TimeLimit:
         if left <= 0 and not is_waiting:
             self._reached()
         else:
-            self._timer = self._loop.call_later(max(left, _AGAIN), self._look)
+            self._timer = self._loop.call_later(max(left, _SHORTEST_DELAY), self._look)
 
 
 @contextlib.contextmanager

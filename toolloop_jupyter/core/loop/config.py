@@ -108,7 +108,7 @@ def _find_route(
     name, base, key = model if answers is None else answers.model, api_base, (api_key or "").strip()
     if isinstance(name, str) and name.strip() == PROXY:
         raise ValueError(
-            "litellm_proxy/ needs the name of a model group behind it: model='litellm_proxy/coder'"
+            "litellm_proxy/ needs the name of a model group after the slash: model='litellm_proxy/coder'"
         )
     if not isinstance(name, str) or not name.strip():
         example = "model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
@@ -235,8 +235,10 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
 def find_approver(config: Config, *, streamed: bool) -> Approver:
-    """Return who decides about the tool calls of a turn: `on_approval`, else the reader of the turn's stream (if it is `streamed`),
-    else the user of the notebook, if the host can ask.
+    """Return who decides about the tool calls of a turn.
+
+    The first of these that exists decides: `on_approval`, the reader of a `streamed` turn, the user whom the host can ask.
+    Otherwise, nobody decides.
     """
     if config.on_approval is not None:
         return "callback"
@@ -244,7 +246,7 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
 
 
 def may_ask(config: Config) -> bool:
-    """Return True if a person may be asked about a tool call: there is no `on_approval`, and not all rules are "full" or "deny"."""
+    """Return True if a person may be asked about a tool call: no `on_approval` is given, and a rule may say "ask"."""
     if config.on_approval is not None:
         return False
     rules = _list_rules(config.permissions, config.tools)

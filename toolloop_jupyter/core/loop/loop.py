@@ -152,7 +152,7 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
         turn.spent.spans.append(Span("approval", approval.tool, began, end, is_error=is_refused))
 
 
-class _Ran(NamedTuple):
+class _FunctionRun(NamedTuple):
     """How the function of a tool call has run."""
 
     outcome: Outcome
@@ -162,7 +162,7 @@ class _Ran(NamedTuple):
     """Whether the function was stopped or still runs; "" if it ended with its call."""
 
 
-async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
+async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _FunctionRun:
     """Run the function. Raises Refused if something has changed since the permit, RunEnded if the function ended the run,
     TurnCancelled if the turn was stopped.
     """
@@ -213,7 +213,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _Ran:
     if isinstance(outcome.error, RunEnded):
         turn.history.answer(call.id, f"The tool ended the run: {outcome.error}")
         raise RunEnded(f"the tool {tool.name!r} raised {outcome.error}")
-    return _Ran(outcome, keeper, "".join(left_behind[-1:]))
+    return _FunctionRun(outcome, keeper, "".join(left_behind[-1:]))
 
 
 # --- the result of a call -------------------------------------------------------------------------------------
@@ -234,7 +234,9 @@ def _fail(
     return result if seconds is None else replace(result, seconds=seconds, ran=True)
 
 
-async def _make_result(turn: Turn, call: ToolCall, permit: Permit, ran: _Ran, seconds: float) -> ToolResult:
+async def _make_result(
+    turn: Turn, call: ToolCall, permit: Permit, ran: _FunctionRun, seconds: float
+) -> ToolResult:
     """Make the result of a call whose function has run for `seconds`."""
     outcome, keeper, left_behind = ran
     error, decision, limit = outcome.error, permit.decision, permit.bound.tool.settings.max_result
@@ -276,8 +278,10 @@ async def _make_result(turn: Turn, call: ToolCall, permit: Permit, ran: _Ran, se
 
 
 def _tell_error(tool: Tool, error: BaseException, described: str, left_behind: str) -> str:
-    """Return the text of an error for the model. A timeout also says whether the tool was stopped. An error about threads (sqlite,
-    GUI toolkits, signals) is followed by advice.
+    """Return the text of an error for the model.
+
+    A timeout also says whether the tool was stopped. An error about threads (sqlite, GUI toolkits, signals) is followed by
+    advice.
     """
     text = described
     if isinstance(error, ToolTimeout):
@@ -294,7 +298,10 @@ CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _accept_call_as_answer(turn: Turn, sent: SentCall) -> bool:
-    """If the arguments of a call for an unknown tool fit `output=`, take them as the answer, and return True. Some models answer so."""
+    """If the arguments of a call of an unknown tool fit `output=`, take them as the answer, and return True.
+
+    Some models give their answer in this form.
+    """
     answer = Answer(str(sent.arguments.raw), attempts=turn.answer.attempts)
     if turn.config.output is None or not answer.read(turn.config.output):
         return False
@@ -304,8 +311,9 @@ def _accept_call_as_answer(turn: Turn, sent: SentCall) -> bool:
 
 
 def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take `reply` as the answer, and return the end of the turn. If the answer does not fit `output=` and a try is left, append a
-    user message that asks again, and return None.
+    """Take `reply` as the answer, and return the end of the turn.
+
+    If the answer does not fit `output=` and a try is left, append a user message that asks again, and return None.
     """
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""

@@ -1,4 +1,4 @@
-"""Whether a tool call may run: the mode that `permissions=` gives it, a person's earlier decisions, and the question to a person."""
+"""Decides whether a tool call may run: by the mode from `permissions=`, a person's earlier decisions, or a question."""
 
 from __future__ import annotations
 
@@ -300,8 +300,9 @@ class Permissions:
         )
 
     def permit(self, bound: BoundCall, approval: Approval, shown: Version, turn: int) -> Permit:
-        """Return the permit after the decision about `approval` in turn number `turn`. Raises Refused if the call was denied, or if
-        the function or the arguments have changed since the question.
+        """Return the permit after the decision about `approval` in turn number `turn`.
+
+        Raises Refused if the call was denied, or if the function or the arguments have changed since the question.
         """
         decision = approval.decision
         assert decision is not None
@@ -335,7 +336,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
     try:
         await approval.wait()
     finally:
-        approval.deny("the turn ended before a decision", by="stop")  # has no effect if somebody has decided
+        approval.deny("the turn ended before a decision", by="stop")  # has no effect after a decision
         if asking is not None and not asking.done():
             asking.cancel()
             # Let the handler remove its card now. After a sync run, the event loop may not run before the next cell.
@@ -377,4 +378,4 @@ async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
             given = type(outcome.value).__name__
             denied = f"on_approval gave a value of type {given}; only True allows the call"
     finally:
-        approval.deny(denied, by="callback")  # has no effect if somebody has decided
+        approval.deny(denied, by="callback")  # has no effect after a decision

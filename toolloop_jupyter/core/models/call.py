@@ -334,7 +334,7 @@ class ModelCall:
 
 # --- facts that LiteLLM's stream wrapper hides ------------------------------------------------------------------
 
-_BREATH = 0.004
+_LONGEST_BLOCKING = 0.004
 """The most seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
 
 
@@ -377,7 +377,7 @@ class _StreamFacts:
 
     async def __anext__(self) -> object:
         # LiteLLM may read many chunks in a row, and pass on none of them.
-        if time.monotonic() - self._since > _BREATH:
+        if time.monotonic() - self._since > _LONGEST_BLOCKING:
             await asyncio.sleep(0)
             self._since = time.monotonic()
         chunk = await self._iterator.__anext__()

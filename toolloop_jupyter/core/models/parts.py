@@ -234,7 +234,7 @@ class Attachments:
                 self._audio[name] = self._audio.get(name, "") + str(audio.get(name) or "")
 
     def take_sources(self, fields: Fields) -> None:
-        """Collect the sources in `fields`. A source is an address, or an object with an address or a title; lists are read, too."""
+        """Collect the sources in `fields`. A source is an address, an object with an address or a title, or a list of these."""
         waiting = deque(make_plain(found) for name in sorted(SOURCES) if (found := fields.get(name)))
         while waiting:
             source = waiting.popleft()

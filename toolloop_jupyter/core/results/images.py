@@ -19,7 +19,7 @@ from ..execution import attempt_call
 _MOST = 10  # the most axes of a figure, and the most lines of one set of axes, that are listed
 _MOST_PARTS = 100  # the most items of a list or a dict that are searched for pictures
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
-_WITHOUT = (str, int, float, bool, type(None))
+_NEVER_PICTURES = (str, int, float, bool, type(None))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
@@ -106,7 +106,7 @@ def find_pictures(value: object) -> list[object]:
     none of them. Never raises.
     """
     found: dict[int, object] = {}
-    if type(value) not in _WITHOUT:
+    if type(value) not in _NEVER_PICTURES:
         attempt_call(_collect, value, found, 2)
     return list(found.values())
 

@@ -75,8 +75,8 @@ def describe(
 ) -> Described:
     """Return the text of a value for the model, in at most `limit` characters (LIMIT if `limit` is None). Never raises.
 
-    With `name_code`, the text of an exception that was raised is its traceback, in which `name_code` replaces the file names of cells
-    by names that a person knows. Without `name_code`, it is the exception's message.
+    The text of an exception that was raised is its message; with `name_code`, its traceback. In the traceback, `name_code`
+    replaces the file names of cells by names that a person knows.
     """
     limit = LIMIT if limit is None else max(limit, 1)
     reader = _Reader(limit)

@@ -110,12 +110,13 @@ class Arguments:
     """Validates JSON with the names of the schema. Returns typed values with the names of the function's parameters."""
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """Return typed values for `raw`, the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
+        """Return typed values. `raw` is what the model sent: text, None or a mapping. Raises InvalidArguments."""
         return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Return the arguments after a person's edit; `arguments` itself if nothing was changed. Unedited arguments keep their values.
+        """Return the arguments after a person's edit; `arguments` itself if nothing has changed.
 
+        Arguments that the person did not edit keep their values.
         Raises InvalidArguments if an argument is not valid, or if the edit would have an effect that the person does not see.
         """
         shown = list_shown(arguments)

@@ -3,12 +3,13 @@
 Two versions are compared to find out if a function is still the one that a person saw and allowed. The parts are:
 
 - the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
-- for each layer: its code, its defaults, a partial's arguments and the values in its closure, and the parts of these values, if they
-  are functions, lists, dicts, sets or tuples;
+- for each layer: its code, its defaults, a partial's arguments and the values in its closure. If such a value is a function,
+  list, dict, set or tuple, its parts are included, too;
 - for an object that is called, or whose method is called: its identity, and the functions in its attributes.
 
-A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection is listed only with its identity. So the
-version is not fixed, and an approval holds only for one call. What a function looks up while it runs is not part of its version.
+A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection can: only its identity is listed.
+So the version is not fixed, and an approval holds only for one call. What a function looks up while it runs, such as a
+global, is not part of its version.
 """
 
 from __future__ import annotations
@@ -86,32 +87,32 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
             return
         seen.add(id(layer))
         if isinstance(layer, functools.partial):
-            yield from _list_held((layer.args, layer.keywords), seen)
+            yield from _list_value_parts((layer.args, layer.keywords), seen)
         elif inspect.isfunction(layer):
-            yield from _list_held((layer.__code__, layer.__defaults__, layer.__kwdefaults__), seen)
+            yield from _list_value_parts((layer.__code__, layer.__defaults__, layer.__kwdefaults__), seen)
             for cell in layer.__closure__ or ():
-                held = attempt_call(getattr, cell, "cell_contents")  # the variable may have no value yet
-                yield from _list_held(_UNSEEN if isinstance(held, Raised) else held, seen)
+                content = attempt_call(getattr, cell, "cell_contents")  # the variable may have no value yet
+                yield from _list_value_parts(_UNSEEN if isinstance(content, Raised) else content, seen)
         elif isinstance(layer, types.BuiltinFunctionType):
-            yield from _list_held(layer.__self__, seen)
+            yield from _list_value_parts(layer.__self__, seen)
         elif not isinstance(layer, _ROUTINES):
             yield from _list_object(layer, seen)
 
 
-def _list_held(value: Any, seen: set[int]) -> Iterator[object]:
+def _list_value_parts(value: Any, seen: set[int]) -> Iterator[object]:
     """Yield the parts of a value in a closure, a default or a partial."""
     kind, can_change = type(value), type(value) in (list, set, dict)
     if isinstance(value, _ROUTINES):
         yield from _list_parts(value, seen)
         if inspect.ismethod(value):
-            yield from _list_held(value.__self__, seen)
+            yield from _list_value_parts(value.__self__, seen)
         return
     if kind not in (tuple, frozenset):
         yield value
     if kind in _UNCHANGING or isinstance(value, type):
         return
     if isinstance(value, enum.Enum):
-        yield from _list_held(value.value, seen)
+        yield from _list_value_parts(value.value, seen)
     elif kind not in _CONTAINERS:
         yield _UNSEEN
         if callable(value):
@@ -121,7 +122,7 @@ def _list_held(value: Any, seen: set[int]) -> Iterator[object]:
             seen.add(id(value))
         yield len(value)
         for item in value.items() if kind is dict else value:
-            yield from _list_held(item, seen)
+            yield from _list_value_parts(item, seen)
 
 
 def _list_object(owner: object, seen: set[int]) -> Iterator[object]:

@@ -1,12 +1,14 @@
 """Shows a validated value as complete JSON, so that the function gets the value that the person saw.
 
-The code of a class may show a value incompletely: it may leave out fields (`Field(exclude=True)`), shorten a value in a serialiser,
-or show something else in its `__repr__`. Reading an iterator uses it up. So no code of the value's class is called:
+The code of a class may show a value incompletely: it may leave out fields (`Field(exclude=True)`), shorten a value in a
+serialiser, or show something else in its `__repr__`. Reading an iterator uses it up. So no code of the value's class is
+called:
 
 - plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown with its complete content;
-- a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object but is
-  not a field is shown, too: an `InitVar`, or data that only a validator reads;
-- any other object, and an object with fields that was sent in another form (as a text), is shown as the JSON that was sent for it;
+- a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object
+  but is not a field is shown, too: an `InitVar`, or data that only a validator reads;
+- any other object is shown as the JSON that was sent for it. So is an object with fields that was sent in another form, such
+  as a text;
 - a secret is shown as "hidden" with its length.
 
 Data that the code of a class stores outside of the fields, or reads from elsewhere, is not shown.

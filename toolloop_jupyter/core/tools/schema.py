@@ -143,8 +143,9 @@ _MOST = 1e300  # stands for a bound that a schema does not have, or that is not 
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
-    """Raise TypeError if no value is valid for a part of the schema: its minimum is above its maximum, or each object of a class needs
-    another object of this class.
+    """Raise TypeError if no value is valid for a part of the schema.
+
+    This is so if a minimum is above the maximum, or if each object of a class needs another object of this class.
     """
     definitions: dict[str, JsonSchema] = schema.get("$defs", {})
     sure: set[str] = set()  # the definitions that a finite value fits
@@ -261,7 +262,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """Return the schema to which `$ref` refers, with the keywords beside `$ref`; `schema` itself if it refers to no definition."""
+    """Return the definition that `$ref` names, with the keywords beside `$ref`; `schema` itself if there is no definition."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -284,7 +285,7 @@ def adapt_schema(schema: JsonSchema) -> JsonSchema:
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
-    """Change one schema from pydantic, in place, so that strict providers accept it. The schemas inside it were changed before."""
+    """Change one schema from pydantic, in place, for strict providers. Call this first for the schemas inside it."""
     node.pop("title", None)  # pydantic makes the title from the name, so the title says nothing new
     if node.get("type") == "object":  # if a type with fields allows other fields, its schema says so already
         node.setdefault("additionalProperties", "properties" not in node)

@@ -85,7 +85,8 @@ class ToolContext:
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """Receives the reports of `progress()`, in the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """Asks whoever approves the run's tool calls. Only an async tool on the run's event loop can use this, while it is running."""
+    """Asks the person or code that approves the run's tool calls. Only an async tool on the run's event loop can use this, while
+    the tool runs."""
     number: int = 0
     """The number of the tool call in its turn, counted from 1; 0 if the tool call has no number."""
 
@@ -116,8 +117,10 @@ def list_layers(function: Function) -> Iterator[Function]:
 
 
 def identify(function: Function) -> tuple[int, ...]:
-    """Return an identity, which is valid as long as the function exists. Functions that run the same code on the same objects have
-    the same identity, also in a partial, and with a decorator that sets `__wrapped__`.
+    """Return an identity, which is valid as long as the function exists.
+
+    Functions that run the same code on the same objects have the same identity, also in a partial, and with a decorator
+    that sets `__wrapped__`.
     """
     layers = list(list_layers(function))
     owners = [getattr(layer, "__self__", None) for layer in layers]
@@ -178,8 +181,9 @@ _MOST_SECTIONS = 2_000  # the most characters that the model gets of "Raises:", 
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
-    """Return (the text about the whole function, the texts about its parameters) from a docstring in Google's, NumPy's, Sphinx's or
-    no style.
+    """Return (the text about the whole function, the texts about its parameters) from the docstring.
+
+    The docstring may be in Google's, NumPy's or Sphinx's style, or in no style.
     """
     function = take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):

@@ -94,10 +94,10 @@ class Tool:
     context_parameter: str | None = field(default=None, repr=False)
     """The name of the parameter that gets a `ToolContext`. This parameter is not in the schema."""
     origin: str = field(default="", repr=False)
-    """For the person who allows or denies a call: on which server the tool runs, and what the server claims about the tool. "" for a
-    tool of this notebook."""
+    """For the person who allows or denies a call: on which server the tool runs, and what the server claims about the tool.
+    "" for a tool of this notebook."""
     qualifier: str = field(default="", repr=False)
-    """A prefix for the name if another tool of the run has the same name. Without a prefix, two tools of one name are an error."""
+    """A prefix for the name if another tool of the run has the same name. If it is "", two tools of one name are an error."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -127,8 +127,8 @@ class BoundCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """The arguments as a JSON object with the names of the schema, including the defaults. It cannot be changed: the values that are
-    shown and saved stay the same."""
+    """The arguments as a JSON object with the names of the schema, including the defaults. The object cannot be changed, so the
+    values that are shown and saved stay the same."""
     arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
