@@ -116,7 +116,10 @@ def test_each_layer_of_a_decorated_function(module):
         """
     )
     shown = source(made.read)
-    first, second = shown.index("# 1 of 2, which runs: "), shown.index("# 2 of 2, which it says it wraps: ")
+    first, second = (
+        shown.index("# 1 of 2, which runs: "),
+        shown.index("# 2 of 2, which the function above claims to wrap: "),
+    )
     assert first < shown.index('print("something else")') < second < shown.index('return "r"')
     assert "_lru_cache_wrapper\n# It has no Python source." in source(made.cached)
     assert source(functools.partial(made.read, path="x")) == shown

@@ -268,7 +268,7 @@ def test_capture_output(kernel):
     assert seen.model == "[printed]\na\nb\n**c**\n98\n[returned]\n7"
     assert "[printed]" not in seen.text
     seen = run(kernel, "print('before'); 1 / 0", decorator="@tool(capture_output=True)")
-    assert seen.model == "ZeroDivisionError: division by zero\n[printed before it]\nbefore"
+    assert seen.model == "ZeroDivisionError: division by zero\n[printed before the error]\nbefore"
     seen = run(kernel, "print('x' * 100_000)", decorator="@tool(capture_output=True, max_result=500)")
     assert len(seen.model) < 600
 

@@ -114,7 +114,7 @@ async def attempt_apart(
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
     """Return True if the task runs now. If not, GeneratorExit is closing the task's coroutine."""
-    with contextlib.suppress(RuntimeError):  # no loop is running any more
+    with contextlib.suppress(RuntimeError):  # no event loop runs now
         return asyncio.current_task() is task
     return False
 

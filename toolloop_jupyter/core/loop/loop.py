@@ -258,7 +258,7 @@ async def _make_result(
     else:
         described = describe(str(error) if isinstance(error, ToolFailed) else error, limit)
         text, before = _tell_error(permit.bound.tool, error, described.text, left_behind), ""
-        behind = f"\n[printed before it]\n{printed}" if printed else ""
+        behind = f"\n[printed before the error]\n{printed}" if printed else ""
         behind += f"\n{edits}" if edits else ""
     output = before + text + behind
     return ToolResult(

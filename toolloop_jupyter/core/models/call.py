@@ -107,7 +107,7 @@ class _Shown:
             self._repeated += len(repeated)
             if not text.startswith(repeated) or (is_end and self._repeated < len(self.before)):
                 differs = "says less" if text.startswith(repeated) else "answers differently"
-                events.append(Retry(0, f"the second try {differs}", discard=self.before))
+                events.append(Retry(0, f"the new try {differs}", discard=self.before))
                 text, self.before = assembly.text, ""
             elif self._repeated < len(self.before):
                 text = ""
@@ -222,8 +222,10 @@ class ModelCall:
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
-        """Emit a Retry event, and wait as long as the server asks. If the server names no time, each wait is longer than the
-        one before. With a `pause`, do not wait, since the gate holds back the next request.
+        """Emit a Retry event, and wait as long as the server asks.
+
+        If the server names no time, each wait is longer than the one before. With a `pause`, do not wait here: the gate
+        holds back the next request.
         """
         seconds = read_retry_after(error) if pause is None else pause
         if seconds is None:

@@ -137,7 +137,7 @@ def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
 def read_source(function: Function) -> str:
     """Return the source of a function and of the functions inside it, from the outside in; "" if there is no source.
 
-    If the text that Python finds is not that of the code that runs, a comment that says so is returned in its place.
+    If the text that Python finds does not belong to the code that runs, the result is a comment that says so.
     """
     # A partial, a method or a callable object has no code. The code is in the next layer.
     layers = [
@@ -150,7 +150,7 @@ def read_source(function: Function) -> str:
         return "".join(texts)
     parts = []
     for number, (layer, text) in enumerate(zip(layers, texts, strict=True), 1):
-        role = "which runs" if number == 1 else "which it says it wraps"
+        role = "which runs" if number == 1 else "which the function above claims to wrap"
         code = getattr(layer, "__code__", None)
         name = _get_name(code) if code else type(layer).__qualname__
         parts.append(f"# {number} of {len(texts)}, {role}: {name}\n{text or _NO_SOURCE}")
