@@ -57,13 +57,14 @@ DIFFERENCES = [
     Difference(
         "tool schemas",
         "the whole docstring is the description; `$ref`s, titles, `default: null`",
-        "a description for each parameter, from the docstring; its Returns section is left out, its Raises, Notes and Examples are bounded; models are written out; no titles",
+        "each parameter has its description from the docstring; the docstring's Returns section is left out, its Raises, Notes and Examples "
+        "are shortened; models are written out; no titles",
         "the model knows what each parameter is for, and has nothing to look up in `$defs`",
     ),
     Difference(
         "argument errors",
         "pydantic's or `json`'s text, with links and internal names",
-        "one short line for each argument, and that the tool was not run",
+        "one short line for each argument; the model is told that the tool was not run",
         "fewer tokens, and the model repairs the call",
     ),
     Difference(
@@ -86,13 +87,14 @@ DIFFERENCES = [
     ),
     Difference(
         "names of calls",
-        "blanks around a name make it unknown; a name goes back as it came",
-        "they are left out; what is no letter, digit, `_` or `-` goes back as `_`, no name as `unnamed_tool`",
+        "a name with blanks around it is unknown; a name goes back to the model unchanged",
+        "the blanks are removed; a name goes back with `_` for each character that is no letter, digit, `_` or `-`; an empty name goes back as "
+        "`unnamed_tool`",
         "the call runs, and OpenAI does not refuse the next request",
     ),
     Difference(
         "nobody is asked in vain",
-        "asks for unknown tools and for arguments that then do not validate",
+        "asks a person about unknown tools, too, and about arguments that are invalid",
         "validates first; asks only about a call that can run, with the values that will be used",
         "the approved arguments are those that run",
     ),
@@ -120,24 +122,24 @@ DIFFERENCES = [
         "repair of structured output",
         "one try, then `OutputInvalid`",
         "the model is told what was wrong and tries again, twice by default (`output_retries`)",
-        "most invalid answers are put right at the first try",
+        "most models correct an invalid answer when they are told what was wrong",
     ),
     Difference(
         "JSON in prose",
         "an answer with a word or a fence around its JSON is invalid, in spite of `last_json_object`",
         "the JSON is found",
-        "models that are not forced to JSON write so",
+        "models write so if they are not forced to write only JSON",
     ),
     Difference(
         "valid history",
         "a call that max_turns, a timeout or a cancel cut off stays without a result",
-        "each call has exactly one result at every moment, one that says what happened; so has its event",
+        "at every moment, each call has exactly one result, which says what happened; so has each call's event",
         "OpenAI and Anthropic refuse the next turn otherwise",
     ),
     Difference(
         "unanswered prompts",
         "a prompt whose model call failed stays in the history",
-        "it is taken back; running the cell again asks once, not twice",
+        "it is removed; if the cell runs again, the model gets the prompt once, not twice",
         "two user messages in a row confuse models, and some providers refuse them",
     ),
     Difference(
@@ -173,53 +175,53 @@ DIFFERENCES = [
     ),
     Difference(
         "cost of cut calls",
-        "a call that a cancel, a timeout or a broken connection cut, or that broke before a retry, counts as 0 calls for $0",
-        "it counts as a call, and the cost of its turn is `None`; a request that was refused, or never sent, does neither",
+        "a call that was cut off (by a cancel, a timeout or a broken connection, also before a retry) counts as 0 calls for $0",
+        "it counts as a call, and the cost of its turn is `None`; a request that was refused, or never sent, counts as no call and costs nothing",
         "the provider bills what it has worked on",
     ),
     Difference(
         "prompt caching",
-        "Claude's requests are marked only where `enable_prompt_caching` says so",
-        "they are marked if there are tools, or from a session's second turn on; `enable_prompt_caching: False` turns that off; marks of one's own win; `Usage` has the cached tokens",
+        "Claude's requests are marked only if `enable_prompt_caching` is set",
+        "they are marked if there are tools, or from a session's second turn on; `enable_prompt_caching: False` turns that off; marks of your own win; `Usage` has the cached tokens",
         "a loop sends the same beginning again with each step",
         "tests/core/models/test_caching.py::test_a_loop_on_claude_is_marked",
     ),
     Difference(
         "fallback models",
-        "`fallbacks` in `completion_kwargs` takes a call to another model with the same key, and nothing says so",
+        "`fallbacks` in `completion_kwargs` takes a call to another model with the same key, and no event says so",
         "`fallback` of `ToolLoopOptions` (`--fallback MODEL`): a `Retry` event, the model and its cost in `Result.spans`; the key goes to "
         "models of the same provider only",
-        "one sees who has answered, and a key stays where it belongs",
+        "you see which model has answered, and a key goes only to its own provider",
         "tests/core/loop/test_fallback.py::test_two_servers",
     ),
     Difference(
         "a budget for all runs",
-        "none: `litellm.max_budget` is looked at, but nothing that a chat costs is counted",
-        "`%toolloop --budget 5` is looked at before each model call of the kernel; then the stop reason `max_cost`",
-        "a loop in a loop is not found out from the bill",
+        "none: `litellm.max_budget` is checked, but the costs of chats are not counted",
+        "`%toolloop --budget 5` is checked before each model call of the kernel; when it is used up, a run ends with the stop reason `max_cost`",
+        "a loop that does not end is stopped before the bill comes",
         "tests/core/loop/test_spending.py::test_a_budget_ends_a_run_before_the_next_call",
     ),
     Difference(
         "what cannot be rerouted",
         "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
-        "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere in silence",
-        "the first three count only where nothing else is set: `model=`, `api_base=`, the gateway, messages and tools stay as they "
-        "are; the others are refused by name, on a gateway also in `extra_body`. Outside this: what you set on the module "
-        "`litellm` (`api_base`, `model_alias_map`, an HTTP session) and what one provider makes of fields of its own "
+        "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere, and no event says so",
+        "the first three count only where nothing else is set: they do not change `model=`, `api_base=`, the gateway, messages and tools; "
+        "the others are refused by name, on a gateway also in `extra_body`. This does not cover what you set on the module "
+        "`litellm` (`api_base`, `model_alias_map`, an HTTP session), and fields that only one provider knows "
         "(OpenRouter's `models`)",
         "a run stays where its budget, its log and its key are",
     ),
     Difference(
         "retries that cannot help",
-        "`num_retries` are spent on status 400 and 401, too (1.110.0 does not)",
-        "those are final, as 403, 404, 405, 413 and 422 are",
-        "the same request is refused again",
+        "`num_retries` also repeats a call after status 400 or 401 (not in 1.110.0)",
+        "a call is not repeated after 400, 401, 403, 404, 405, 413 and 422",
+        "the same request would be refused again",
         f"{HERE}::test_a_refusal_is_not_tried_again",
     ),
     Difference(
         "own headers",
         "`extra_headers` are lost on the way to a gateway",
-        "they are sent beside the tags, which win",
+        "they are sent together with the headers of the run's tags, which win",
         "a proxy in front of the gateway may need them",
     ),
     Difference(
@@ -230,7 +232,7 @@ DIFFERENCES = [
     ),
     Difference(
         "late cancel",
-        "a cancel while the reader lags behind turns a complete answer into `cancelled`",
+        "if the reader of a stream is slow, a cancel after the end turns a complete answer into `cancelled`",
         "`done`: the turn had ended",
         "a complete answer is reported as complete",
     ),
@@ -244,7 +246,7 @@ DIFFERENCES = [
     Difference(
         "empty answers",
         "an empty text and `done`; an assistant message without content stays in the history",
-        "`runtime_error` that says why, as far as the finish reason tells; nothing is added to the history",
+        "`runtime_error`, with the reason if the finish reason tells it; nothing is added to the history",
         "silence looks like success; Anthropic refuses empty messages",
     ),
     Difference(
@@ -256,8 +258,8 @@ DIFFERENCES = [
     Difference(
         "prompts that are lists",
         "parts of a message go out as they are; anything else in a list ends the turn with an internal error",
-        "texts, figures, paths of files, parts of a message and other values in a list become OpenAI's parts; what LiteLLM does not "
-        "know the model to take is an error before anything is sent",
+        "texts, figures, paths of files, parts of a message and other values in a list become OpenAI's parts; a part is an error "
+        "before anything is sent if LiteLLM does not know that the model takes it",
         "a notebook is full of figures, tables and files",
         "tests/core/conversation/test_prompt.py::test_the_exact_parts_arrive_at_a_server",
     ),
@@ -265,14 +267,14 @@ DIFFERENCES = [
         "one tool twice",
         "`ValueError`",
         "the same function twice is one tool; two functions of one name are still an error",
-        "lists are put together from parts",
+        "a list of tools is often joined from several lists",
     ),
     Difference(
         "results as text",
         "`json.dumps(value, default=str)`: quoted texts of dates, sets, models and dataclasses, `\\u00e9`, the name of a "
         "generator; nothing for an empty text",
         "JSON for data (models, dataclasses, sets, a generator's items), plain dates and numbers, unescaped letters; `(no output)`",
-        "the model reads values, and no Python",
+        "the model reads values, not Python's notation",
     ),
     Difference(
         "long results",
@@ -311,19 +313,19 @@ DIFFERENCES = [
         "filtered answers",
         "text that a content filter has stopped is an answer, and `done`",
         "`runtime_error` that says so; the text is kept",
-        "half an answer is none",
+        "half an answer must not look like a whole one",
     ),
     Difference(
         "output asked for in words",
-        "`response_format` is sent with the tools, even if the provider refuses that, or then calls no tool",
+        "`response_format` is sent with the tools, even if the provider refuses that, or if the model then calls no tool",
         "such models are asked for the JSON in words, in one more request at the end",
         "tools and `output=` work together with every model",
         "tests/core/loop/test_output.py::test_a_model_that_takes_no_response_format_is_asked_in_words",
     ),
     Difference(
         "only True allows",
-        'whatever is true for Python allows: also the "n" of an `input()`',
-        "`True` alone allows; the model is told when it was another value",
+        'every value that Python counts as true allows the call, even the text "n" of an `input()`',
+        "only `True` allows the call; if `on_approval` returns another value, the model is told",
         "an approval must be deliberate",
     ),
     Difference(
