@@ -57,7 +57,8 @@ DIFFERENCES = [
     Difference(
         "tool schemas",
         "the whole docstring is the description; `$ref`s, titles, `default: null`",
-        "each parameter has its description from the docstring; the docstring's Returns section is left out, its Raises, Notes and Examples "
+        "each parameter has its description from the docstring; the docstring's Returns section is left out, its Raises, Notes "
+        "and Examples "
         "are shortened; models are written out; no titles",
         "the model knows what each parameter is for, and has nothing to look up in `$defs`",
     ),
@@ -88,7 +89,8 @@ DIFFERENCES = [
     Difference(
         "names of calls",
         "a name with blanks around it is unknown; a name goes back to the model unchanged",
-        "the blanks are removed; a name goes back with `_` for each character that is no letter, digit, `_` or `-`; an empty name goes back as "
+        "the blanks are removed; a name goes back with `_` for each character that is no letter, digit, `_` or `-`; an empty "
+        "name goes back as "
         "`unnamed_tool`",
         "the call runs, and OpenAI does not refuse the next request",
     ),
@@ -176,20 +178,23 @@ DIFFERENCES = [
     Difference(
         "cost of cut calls",
         "a call that was cut off (by a cancel, a timeout or a broken connection, also before a retry) counts as 0 calls for $0",
-        "it counts as a call, and the cost of its turn is `None`; a request that was refused, or never sent, counts as no call and costs nothing",
+        "it counts as a call, and the cost of its turn is `None`; a request that was refused, or never sent, counts as no call "
+        "and costs nothing",
         "the provider bills what it has worked on",
     ),
     Difference(
         "prompt caching",
         "Claude's requests are marked only if `enable_prompt_caching` is set",
-        "they are marked if there are tools, or from a session's second turn on; `enable_prompt_caching: False` turns that off; marks of your own win; `Usage` has the cached tokens",
+        "they are marked if there are tools, or from a session's second turn on; `enable_prompt_caching: False` turns that off; "
+        "marks of your own win; `Usage` has the cached tokens",
         "a loop sends the same beginning again with each step",
         "tests/core/models/test_caching.py::test_a_loop_on_claude_is_marked",
     ),
     Difference(
         "fallback models",
         "`fallbacks` in `completion_kwargs` takes a call to another model with the same key, and no event says so",
-        "`fallback` of `ToolLoopOptions` (`--fallback MODEL`): a `Retry` event, the model and its cost in `Result.spans`; the key goes to "
+        "`fallback` of `ToolLoopOptions` (`--fallback MODEL`): a `Retry` event, the model and its cost in `Result.spans`; the "
+        "key goes to "
         "models of the same provider only",
         "you see which model has answered, and a key goes only to its own provider",
         "tests/core/loop/test_fallback.py::test_two_servers",
@@ -197,7 +202,8 @@ DIFFERENCES = [
     Difference(
         "a budget for all runs",
         "none: `litellm.max_budget` is checked, but the costs of chats are not counted",
-        "`%toolloop --budget 5` is checked before each model call of the kernel; when it is used up, a run ends with the stop reason `max_cost`",
+        "`%toolloop --budget 5` is checked before each model call of the kernel; when it is used up, a run ends with the stop "
+        "reason `max_cost`",
         "a loop that does not end is stopped before the bill comes",
         "tests/core/loop/test_spending.py::test_a_budget_ends_a_run_before_the_next_call",
     ),
@@ -205,7 +211,8 @@ DIFFERENCES = [
         "what cannot be rerouted",
         "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
         "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere, and no event says so",
-        "the first three count only where nothing else is set: they do not change `model=`, `api_base=`, the gateway, messages and tools; "
+        "the first three count only where nothing else is set: they do not change `model=`, `api_base=`, the gateway, messages "
+        "and tools; "
         "the others are refused by name, on a gateway also in `extra_body`. This does not cover what you set on the module "
         "`litellm` (`api_base`, `model_alias_map`, an HTTP session), and fields that only one provider knows "
         "(OpenRouter's `models`)",
