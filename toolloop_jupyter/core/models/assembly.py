@@ -386,13 +386,19 @@ class Calls:
                 yield {"id": call_id, "type": "function", "function": function, **extra}
 
     def _merge(self, old: Calls) -> list[_Call]:
-        """Return the calls. If `tool_calls` has only a part of the only call, take the rest from `function_call`."""
-        if len(self.calls) == 1:
-            call = self.calls[0]
-            call.name = call.name or old.calls[0].name
-            if not call.begun:
-                call.extend(old.calls[0].arguments)
-        return self.calls or old.calls
+        """Return the calls. If `tool_calls` has only the name or only the arguments of the only call, take the rest from
+        `function_call`, unless that is another call: no tool may get the arguments of another one.
+        """
+        calls, other = [call for call in self.calls if call.name or call.begun], old.calls[0]
+        if len(calls) == 1:
+            call = calls[0]
+            are_equal = call.arguments.strip() == other.arguments.strip()
+            may_name = not call.name and (are_equal or not (call.begun and other.begun))
+            if may_name or other.name in ("", call.name):
+                call.name = call.name or other.name
+                if not call.begun:
+                    call.extend(other.arguments)
+        return calls or old.calls
 
 
 _SEAM = re.compile(r"\}\s*\{")

@@ -416,6 +416,21 @@ CALLS = [
         one(F1),
     ),
     calling(
+        "a name without arguments, and another call in the old field",
+        [{**tool(0, "c1", "f"), **old("g", '{"b":2}')}],
+        one(F0),
+    ),
+    calling(
+        "arguments without a name, and another call in the old field",
+        [tool(0, "c1", None, '{"a":1}'), old("f", '{"a":2}')],
+        one(refused("c1", "unnamed_tool", '{"a":1}', Like("unknown tool"))),
+    ),
+    calling(
+        "a call without a word beside two in the old field",
+        [tool(0), old("f", '{"a":1}'), old("g", '{"b":2}')],
+        two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
+    ),
+    calling(
         "told twice, two calls",
         [twice("f", '{"a":1}', "c1"), twice("g", '{"b":2}', "c2", 1)],
         two(F1, G2),
