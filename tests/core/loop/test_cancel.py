@@ -11,6 +11,7 @@ import contextlib
 import gc
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from toolloop_jupyter import Done, Harness, HarnessError, Text, aagent_session, 
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
-from toolloop_jupyter.core.events.observer import Observer
+from toolloop_jupyter.core.events.observer import Host, Observer
 from toolloop_jupyter.core.execution import runner as running
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.teaching.parts import call, pause, reasoning
@@ -265,6 +266,44 @@ async def test_cancel_before_the_first_event():
     assert [e.stop_reason for e in events] == ["cancelled"]
     assert model.requests == []
     assert (await session.arun("And now?")).text == "Next."
+
+
+@pytest.mark.parametrize("how", ["cancel", "aclose", "reader"])
+async def test_stop_while_the_host_gets_ready(how):
+    """A turn that is stopped while `attend` is entered has a Result, leaves `attend` again, and asks no model."""
+    entered, left = asyncio.Event(), asyncio.Event()
+
+    class Slow(Host):
+        @contextlib.asynccontextmanager
+        async def attend(self, *, may_ask):
+            entered.set()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            try:
+                yield
+            finally:
+                left.set()
+
+    model = ScriptedModel("Next.")
+    session = aagent_session(Harness.TOOL_LOOP, model=model)
+    session.configure(replace(session.config, host=Slow()))
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await entered.wait()
+    if how == "reader":
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError, match="the run was stopped"):
+            await reading
+    else:
+        stream.cancel() if how == "cancel" else await stream.aclose()
+        await reading
+        assert stream.result is session.results[0]
+    assert left.is_set()
+    assert model.requests == []
+    assert [one.stop_reason for one in session.results] == ["cancelled"]
+    assert (await session.arun("And now?")).text == "Next."
+    session.rewind(0)
+    assert (session.messages(), session.results) == ([], [])
 
 
 @pytest.mark.parametrize(

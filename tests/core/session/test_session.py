@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.core.conversation.history import validate
 from toolloop_jupyter.core.session.stream import MOST_UNREAD
 from toolloop_jupyter.teaching import ScriptedModel, call
@@ -57,3 +57,18 @@ async def test_a_turn_that_cannot_begin_leaves_the_session_free():
         await session.arun(" ")
     assert not session.busy
     assert (await session.arun("Here?")).text == "Yes."
+
+
+async def test_an_option_that_cannot_be_read_leaves_the_session_free():
+    """The code of the option fails where the turn is made: the same error comes each time, and no turn is running."""
+
+    class Vault:
+        def get_secret_value(self):
+            raise RuntimeError("locked")
+
+    options = ToolLoopOptions(completion_kwargs={"user": Vault()})
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("Yes."), options=options)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="locked"):
+            await session.arun("Here?")
+        assert not session.busy

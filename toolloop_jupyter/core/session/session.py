@@ -253,9 +253,11 @@ class AsyncSession:
             raise SessionClosed(CLOSED)
         if self.busy:
             raise HarnessError("a turn is already running on this session")
-        self._channel = channel = Channel(is_read=streamed)
-        turn = self._make_turn(prompt, channel, self._history, observers)
-        channel.start(self._run(turn, channel))
+        channel = Channel(is_read=streamed)
+        channel.start(self._run(self._make_turn(prompt, channel, self._history, observers), channel))
+        self._channel = (
+            channel  # not earlier: until it has started, the session would neither be busy nor free
+        )
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
