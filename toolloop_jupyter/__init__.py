@@ -161,7 +161,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "map"])  # `__all__` lacks "map": `import *` would hide Python's own
+    return sorted(
+        [*__all__, "map"]
+    )  # `__all__` does not have "map", since `import *` would then hide Python's own `map`
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

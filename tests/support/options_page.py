@@ -10,7 +10,7 @@ _PAGE = """# Options
 
 Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`.
 
-*Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: later cells of a session go on with it.
+*Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: it also holds for later cells of the session.
 *API*: the keyword of `agent()`, `aagent()`, `map()` and so on that does the same.
 
 The line is split into words as in a shell: put a value with blanks into quotes. A `\\` takes away the special meaning of the next

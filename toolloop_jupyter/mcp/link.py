@@ -159,7 +159,9 @@ class Link:
                 f"connect() needs the package mcp, 2.x: pip install 'toolloop-jupyter[mcp]' ({error})"
             ) from None
         logger = logging.getLogger("mcp")
-        if not logger.handlers:  # the log lines are for the developers of `mcp`
+        if (
+            not logger.handlers
+        ):  # keep the log lines out of the notebook: they are for the developers of `mcp`
             logger.addHandler(logging.NullHandler())
         _open_links.add(self)
         self._thread.start()

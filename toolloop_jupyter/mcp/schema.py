@@ -73,7 +73,7 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema("its schema is nested too deep")
     text = attempt_call(_write, schema)
     if isinstance(text, Raised):
-        raise UnusableSchema("its schema has a text or a number that JSON does not have")
+        raise UnusableSchema("its schema has a text or a number that JSON cannot contain")
     if len(text) > LONGEST:
         raise UnusableSchema(f"its schema has {len(text):,} characters")
     if schema.get("type") != "object":

@@ -5,8 +5,9 @@ results. The same messages always get the same answer. In each process, the firs
 language model. The line above a run says so for every run.
 
 The arguments of a call, and an answer with a schema, are filled in from the conversation: a value is a quotation, a path, a
-number beside the parameter's name, or the value of a key in a JSON result; else it is made up from the schema. Limits: of a
-`pattern` only the schema's `examples` are tried; `if`, `not`, `allOf` and `patternProperties` make up no value.
+number beside the parameter's name, or the value of a key in a JSON result. If there is none, a value is made up from the
+schema. Limits: for a `pattern`, only the schema's `examples` are tried. `if`, `not`, `allOf` and `patternProperties` are not
+used to make up a value.
 """
 
 from __future__ import annotations

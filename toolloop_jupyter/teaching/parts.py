@@ -234,9 +234,10 @@ def count_words(text: str) -> int:
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Return the part that calls a tool, by the tool's name or its function, with these keyword arguments.
+    """Return the part that calls a tool with these keyword arguments. `name` is the tool's name or its function.
 
-    `raw_arguments` is sent instead as it stands, and may be invalid JSON. Raises ScriptError if an argument is no JSON value.
+    A text in `raw_arguments` is sent unchanged instead of arguments. It may be invalid JSON.
+    Raises ScriptError if an argument is no JSON value.
     """
     called = name if isinstance(name, str) else getattr(name, "__name__", None)
     if called is None:

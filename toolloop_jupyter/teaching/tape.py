@@ -53,7 +53,7 @@ class RecordingError(HarnessError, ValueError):
     """Raised for a file that is no recording or has an unknown version, and for a path to which no recording can be written."""
 
     def __str__(self) -> str:
-        return hide_suspected(super().__str__())  # the message may quote a path, which a person has typed
+        return hide_suspected(super().__str__())  # the message may repeat a typed path with a key in it
 
 
 @dataclass

@@ -188,7 +188,7 @@ class RowsRun:
             from .workers import Workers  # imported late, since only executors need multiprocessing
 
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
-            # A worker does not see the cost of other runs that go on at the same time.
+            # A worker does not see the cost of other runs. So its limit cannot be above what is left of the budget now.
             most = min(limits, default=None)
             self._runner = Workers(options.executor, self._config, options.concurrency, most, self._state)
         self._main: asyncio.Task[None] | None = None

@@ -185,7 +185,7 @@ class Workers:
         if outcome.error is None:
             for line in outcome.value:
                 take(line)
-        elif self._state.is_stopping:  # the chunk was taken back
+        elif self._state.is_stopping:  # `_take_back` has cancelled the chunk
             return  # type: ignore[unreachable]  # the state has changed during `_submit`
         elif not _is_lost(outcome.error):
             why = f"the workers cannot run the rows: {describe_error(outcome.error, 500)}"

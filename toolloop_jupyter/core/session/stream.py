@@ -130,7 +130,9 @@ class Channel:
                         await watch.start()
                     outcome = await attempt(run_turn(turn))
             if self.reason is not None:
-                await asyncio.sleep(0)  # if the turn ended before asyncio raised the stop's CancelledError
+                await asyncio.sleep(
+                    0
+                )  # if the turn ended first, asyncio raises the stop's CancelledError here
         except asyncio.CancelledError as cancelled:
             if self.reason is None:
                 raise  # other code has cancelled the task, as asyncio does when the loop shuts down
@@ -141,7 +143,7 @@ class Channel:
             ended: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
             return TurnEnd(self.reason, note or (ended.error if ended.reason == "done" else None))
         end: TurnEnd = outcome.value if outcome.error is None else _make_end(outcome.error)
-        self.reason = end.reason  # from here on a stop comes too late
+        self.reason = end.reason  # from here on, a stop has no effect
         return end
 
     async def wait_for_end(self) -> None:

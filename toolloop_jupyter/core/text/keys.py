@@ -231,7 +231,7 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
 def hide(text: str) -> str:
     """Return `text` with "[key]" for each key that a run of this process was given.
 
-    Finds a key that is plain, or escaped for JSON, web addresses or HTML, or in base64 (also behind a user's name), and the
+    Finds a key that is plain, escaped for JSON, web addresses or HTML, or in base64 (also as "user:key"). Also finds the
     beginning of a key whose end is cut off. Fast if the text has no key.
     """
     bare = _TAG.sub("", text) if "<" in text else ""

@@ -189,7 +189,7 @@ _NOT_WITH_ROWS = {
 def _in_words_of_options(
     errors: tuple[type[Exception], ...] = (ArgumentInvalid, ArgumentTypeInvalid),
 ) -> Iterator[None]:
-    """Raise an error about an argument of the Python API as a Mistake that names the option."""
+    """Inside the block, turn an error about an argument of the Python API into a Mistake that names the option."""
     try:
         yield
     except errors as error:

@@ -331,7 +331,7 @@ class _Extension:
             raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
 
     def _nest_from_file(self, *_: object) -> None:
-        """Follow `nest` of a configuration file, which is read before the kernel has a loop. A terminal never has one."""
+        """Follow `nest` of a configuration file, which is read before the kernel has a loop. A terminal has no such loop."""
         if kernel.find_kernel_loop() is not None:
             self._nest()
 

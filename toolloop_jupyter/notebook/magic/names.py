@@ -33,7 +33,7 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
-    """Return the argument of the Python API for an option's value: the object behind a name, a filled-in text, None for no value."""
+    """Return an option's value as the Python API takes it: the object behind a name, a filled-in text; None if there is none."""
     # An empty --permissions must be an error. If it counted as no value, the default would let all calls run.
     if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
@@ -363,9 +363,9 @@ def find_key(names: Names, name: str) -> str:
     if name in os.environ or _SURELY_A_NAME.fullmatch(name):
         raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it is empty")
     raise Mistake(
-        "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook (IPython's "
-        "history has it now: take it out of the cell, and get a new one). There is no variable of the name that was typed. "
-        "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
+        "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. If you "
+        "typed a key: delete it from the cell, and get a new one, since IPython's history contains it. If you typed a name: "
+        "there is no variable of this name. Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
     )
 
 

@@ -294,7 +294,7 @@ def split_words(line: str) -> list[str]:
         return list(words)
     except ValueError:
         if line.endswith("\\"):
-            raise Mistake("the options are one line, which a \\ at its end cannot continue") from None
+            raise Mistake("the options must be on one line; a \\ at its end does not continue it") from None
         raise Mistake(_redact(f"a quote is not closed in: {line}")) from None
 
 
