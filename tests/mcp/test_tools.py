@@ -304,6 +304,17 @@ def test_unusable_schemas(schema):
             },
             "cannot be written in the newest",
         ),
+        (
+            {"type": "object", "title": "T", "properties": {"a": {"$ref": "#/title/0"}}},
+            "refers to a part that is no schema",
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {"$ref": "#/properties/b/maxLength"}, "b": {"maxLength": 5}},
+            },
+            "refers to a part that is no schema",
+        ),
     ],
 )
 def test_a_strange_schema_is_one_line(schema, says):

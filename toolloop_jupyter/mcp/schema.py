@@ -119,6 +119,8 @@ def _check_reference(part: Any, look_up: Callable[[str], Any]) -> None:
             )
             raise UnusableSchema(f"its schema refers to {missing}")
         part = found.contents
+        if not isinstance(part, (Mapping, bool)):
+            raise UnusableSchema("its schema refers to a part that is no schema")
 
 
 def _check_form(schema: JsonSchema) -> None:
