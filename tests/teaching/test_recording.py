@@ -366,7 +366,17 @@ ODD_LINES = {
         '{"call": 1, "model": "m", "kept": -1}',
         "kept: Input should be greater than or equal to 0, got -1",
     ),
-    "a message that is a list": (2, '{"sent": [["role", "user"]]}', "should be a valid dictionary"),
+    "a message that is a list": (
+        2,
+        '{"sent": [["role", "user"]]}',
+        r"\(sent: Input should be a valid dictionary, got",
+    ),
+    "a line that is a number": (2, "5", r"\(all of it: Input should be a valid dictionary, got 5\)"),
+    "a text that is a number": (
+        2,
+        '{"sent": {"content": 5}}',
+        r"\(sent.content: Input should be .*, got 5\)",
+    ),
 }
 
 

@@ -29,7 +29,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from ..core.events import HarnessError, read_content
 from ..core.models import Assembly, Delta
@@ -81,48 +82,47 @@ _Object: TypeAlias = dict[Any, Any]
 _Number: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Checked(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _Function(TypedDict, total=False):
+    name: _Text
+    arguments: _Text
 
 
-class _Function(_Checked):
-    name: _Text = None
-    arguments: _Text = None
-
-
-class _ToolCall(_Checked):
+class _ToolCall(TypedDict):
     function: _Function
 
 
-class _Message(_Checked):
-    role: _Text = None
-    content: _Text | list[_Object] = None
-    tool_calls: list[_ToolCall] | None = None
-    tool_call_id: _Text = None
+class _Message(TypedDict, total=False):
+    role: _Text
+    content: _Text | list[_Object]
+    tool_calls: list[_ToolCall] | None
+    tool_call_id: _Text
 
 
-class _Usage(_Checked):
-    prompt_tokens: _Number = 0
-    completion_tokens: _Number = 0
-    cost: _Number = 0
+class _Usage(TypedDict, total=False):
+    prompt_tokens: _Number
+    completion_tokens: _Number
+    cost: _Number
 
 
-class _End(_Checked):
-    finish_reason: _Text = None
-    usage: _Usage = _Usage()
-    status: _Number = 0
+class _End(TypedDict, total=False):
+    finish_reason: _Text
+    usage: _Usage
+    status: _Number
 
 
-class _Line(_Checked):
+class _Line(TypedDict, total=False):
     """Any line but the first. Other fields come from a later release, and are ignored."""
 
-    kept: Annotated[int, Field(ge=0)] = 0
-    options: _Object = {}
-    tool: _Object = {}
-    sent: _Message = _Message()
-    at: _Number = 0
-    delta: _Object = {}
-    end: _End = _End()
+    kept: Annotated[int, Field(ge=0)]
+    options: _Object
+    tool: _Object
+    sent: _Message
+    at: _Number
+    delta: _Object
+    end: _End
+
+
+_LINE = TypeAdapter(_Line)
 
 
 def load_tape(path: Path) -> list[RecordedCall]:
@@ -154,7 +154,8 @@ def load_tape(path: Path) -> list[RecordedCall]:
             why = f"{type(error).__name__}: {error}"
             if isinstance(error, ValidationError):
                 first = error.errors()[0]
-                why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {first['input']!r:.60}"
+                place = ".".join(str(one) for one in first["loc"] if re.fullmatch(r"\w+", str(one)))
+                why = f"{place or 'all of it'}: {first['msg']}, got {first['input']!r:.60}"
             raise RecordingError(f"{path.name}, line {number} is no line of a recording ({why})") from None
     if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
         raise RecordingError(
@@ -170,7 +171,7 @@ def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> 
                 f"the recording has version {version!r}; this toolloop_jupyter reads {VERSION}"
             )
         return
-    _Line.model_validate(entry)
+    _LINE.validate_python(entry, strict=True)
     if "call" in entry:
         before = calls[-1] if calls else RecordedCall("", [], [])
         kept, tools = entry.get("kept", 0), before.tools if entry.get("tools") == "kept" else []
