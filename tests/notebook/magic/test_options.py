@@ -91,6 +91,11 @@ A_KEY = (
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        (
+            "--replay-loose t.jsonl",
+            "--replay-loose takes no value, got 't.jsonl'; write --replay t.jsonl --replay-loose",
+        ),
+        ("--as r --step yes", "--step takes no value, got 'yes'"),
         ("--tool x", "unknown option --tool; did you mean --tools?"),
         ("--permision ask", "unknown option --permision; did you mean --permissions?"),
         ("--temp 0", "unknown option --temp; did you mean --set temperature=…?"),

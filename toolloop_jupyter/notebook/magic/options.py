@@ -364,6 +364,9 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
     if option is not None and option.takes in ("TEXT", "FOLDER", "FILE"):
         text = [value, *itertools.takewhile(lambda one: find_option(one) is None, words[at:])]
         return f'a text of several words needs quotes: {flag} "{" ".join(text)}"'
+    if (switch := find_option(value)) is not None and switch.kind is Kind.SWITCH:
+        file = f"; write --replay {word} --replay-loose" if value == "--replay-loose" else ""
+        return f"{value} takes no value, got {word!r}{file}"
     if flag == "--set":
         meant = next(iter(words[at + 1 :]), "VALUE") if word == "=" else word
         return f"--set takes one word without blanks: --set {value.rstrip('=')}={meant}"
