@@ -57,7 +57,7 @@ def test_demo_run(kernel):
     done = run(kernel, "%%toolloop --tools double --as r\nPlease double 21")
     assert done.status == "ok"
     assert "double(x=21)" in done.text
-    assert "42" in done.text
+    assert "`double` says: `42`" in done.text
     assert "demonstration, not a language model" in done.text
     assert "done · 2 model calls · 1 tool call" in done.text
     assert done.value is None, "the Result is shown by its transcript and not a second time"
@@ -250,7 +250,7 @@ def test_run_cell_magic_and_time(kernel):
         kernel, "x = get_ipython().run_cell_magic('toolloop', '-t double', 'Double 8')\nprint(x.stop_reason)"
     )
     assert "done\n" in done.stdout
-    assert "16" in done.text
+    assert "`double` says: `16`" in done.text
     timed = run(kernel, "%%time\n%%toolloop -t double --as t\nDouble 9")
     assert timed.status == "ok", timed.text
     assert "Wall time" in timed.text
@@ -336,7 +336,7 @@ def test_policy_variable_and_a_tool_of_its_own_mind(kernel):
     """`--permissions` takes a variable with a policy; what it lets through is not asked."""
     run(kernel, "policy = {'double': 'full', '*': 'ask'}")
     done = run(kernel, "%%toolloop -t double -p policy --as r\nDouble 5")
-    assert "42" not in done.text
+    assert "✓ double(x=5)  approved by the policy" in done.text
     assert run(kernel, "print(r.approvals, r.tool_results[0].value)").stdout == "[] 10\n"
 
 
@@ -361,11 +361,11 @@ def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path)
 def test_export_and_show(kernel, tmp_path):
     """The last run is shown again, and written as Markdown, HTML and JSON."""
     run(kernel, "%%toolloop -t double\nDouble 21")
-    assert "42" in run(kernel, "%toolloop show").text
+    assert "`double` says: `42`" in run(kernel, "%toolloop show").text
     for ending in ("md", "html", "json"):
         target = tmp_path / f"run.{ending}"
         assert run(kernel, f"%toolloop export {target.as_posix()}").status == "ok"
-        assert "42" in target.read_text()
+        assert "42" in re.findall(r"`?double`?.* says: .*", target.read_text())[-1]
     assert "must end in .md, .html or .json" in run(kernel, "%toolloop export run.txt").text
 
 
@@ -419,7 +419,7 @@ def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
     after = kernel.submit("print('AFTER')")
     kernel.click("Approve")
     kernel.wait(cell, after)
-    assert "22" in cell.stdout, cell.text
+    assert "22\n" in cell.stdout, cell.text
     assert "`double` says" not in cell.text
     assert after.stdout == "AFTER\n"
     assert "`double` says" in run(kernel, "res").text

@@ -24,7 +24,7 @@ def test_demo_run(product):
     cell = run(product, "%%toolloop -t double --as r\nPlease double 21", allow_stdin=True)
     assert cell.status == "ok", cell.text
     assert "double(x=21)" in cell.text
-    assert "42" in cell.text
+    assert "`double` says: `42`" in cell.text
     assert foot(cell).startswith("done · 2 model calls · 1 tool call"), cell.text
 
 
