@@ -782,7 +782,7 @@ class TestContext:
 
         def positional(a: ToolContext, /): ...
 
-        rule = "a tool has one ToolContext, which is passed by name (after a `/`)"
+        rule = "only one parameter of a tool can be a ToolContext; write it without `*`, and not before a `/`"
         assert refusal(two, positional) == (
             f"two: parameter 'b': {rule}",
             f"positional: parameter 'a': {rule}",

@@ -43,7 +43,7 @@ class HarnessError(Exception):
     """
 
     _shown_as = ""
-    """The word that a notebook shows in front of the message. If it is "", this is the name of the class."""
+    """The word that a notebook shows in front of the message. If it is "", the name of the class is shown."""
 
     def __str__(self) -> str:
         return hide(plain(super().__str__()))

@@ -177,7 +177,7 @@ def _shrink(picture: bytes, most: int, tries: Iterable[tuple[int, str, int]]) ->
     from PIL import Image
 
     image: Any = Image.open(io.BytesIO(picture))
-    image.draft("RGB", (MOST_SIDE, MOST_SIDE))  # so a large JPEG is never unpacked at its full size
+    image.draft("RGB", (MOST_SIDE, MOST_SIDE))  # a large JPEG is decoded at a smaller size, to save memory
     image = image.convert("RGBA")
     for side, form, quality in tries:
         image.thumbnail((side, side))

@@ -1,7 +1,7 @@
 """Makes, from the parameters of a tool, the pydantic validator of its arguments and the JSON schema that the model gets.
 
-Pydantic gets a stand-in function, never the tool. All its parameters are keyword-only. A model class would forbid some names
-(`model_config`, `schema`, `self`, `_x`); a function allows any name. Pydantic then reports all wrong arguments at once.
+Pydantic gets a stand-in function, never the tool. All its parameters are keyword-only. With a function, any name is allowed,
+and pydantic reports all wrong arguments at once. A model class would forbid some names (`model_config`, `schema`, `self`, `_x`).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def describe_type(adapter: Validator) -> JsonSchema:
 
 
 _BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties")]
-_MOST = 1e300  # stands for a bound that a schema does not have, or that is not a smaller number
+_MOST = 1e300  # stands for a bound that a schema lacks; larger bounds, and bounds that are no numbers, are ignored
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:

@@ -249,7 +249,7 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
                 continue
             if context or one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
                 raise _refuse(
-                    f"{one.name!r}: a tool has one ToolContext, which is passed by name (after a `/`)"
+                    f"{one.name!r}: only one parameter of a tool can be a ToolContext; write it without `*`, and not before a `/`"
                 )
             context = one.name
         except ToolDefinitionError as error:
