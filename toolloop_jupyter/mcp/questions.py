@@ -1,5 +1,6 @@
 """Show a server's questions to a person during a tool call. The protocol calls this "elicitation". A question is a form. The
-server gets the filled form only if the person sends it. Other requests of a server (an answer of the model, a web page) are refused.
+server gets the filled form only if the person sends it. Other requests of a server (for an answer of the model, for a web page)
+are refused.
 """
 
 from __future__ import annotations

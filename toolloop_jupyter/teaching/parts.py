@@ -1,4 +1,4 @@
-"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and others. A ScriptedTurn plays them."""
+"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error` and others. A ScriptedTurn plays them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Call:
     id: str = ""
 
     def as_id(self, call_id: str) -> Call:
-        """Return the same call with the id `call_id`. The default is "call_TURN_NUMBER": the turn, then the call within the turn."""
+        """Return the same call with the id `call_id`. Default: "call_TURN_N" for call number N of turn TURN."""
         return dataclasses.replace(self, id=call_id)
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:

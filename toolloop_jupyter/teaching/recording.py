@@ -219,8 +219,8 @@ def _make_title(call: RecordedCall) -> str:
 class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
-    A request gets the answer of a recorded call that has the same request. The search begins behind the call that was played
-    last, and goes on at the beginning of the recording. So cells may run again or in another order.
+    A request gets the answer of a recorded call that has the same request. The search begins after the call that was played
+    last. At the end of the recording, it continues at the beginning. So cells may run again or in another order.
 
     Args:
         path: the recording.

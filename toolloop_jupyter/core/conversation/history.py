@@ -97,8 +97,9 @@ class History:
         return merge_user_messages(place_pictures(messages, find_place, own))
 
     def begin_turn(self, instructions: str | None, family: str = "") -> None:
-        """Begin a turn with a model of `family` ("" keeps the present family). `instructions` become the system message; None keeps
-        the present one, "" removes it.
+        """Begin a turn with a model of `family` ("" keeps the present family). `instructions` become the system message.
+
+        If `instructions` is None, the present system message stays. If it is "", the message is removed.
         """
         self.change_family(family)
         if instructions is not None:
@@ -156,7 +157,7 @@ class History:
         self._answers = answers or self._answers
 
     def answer(self, call_id: str, text: str, pictures: Sequence[str] = ()) -> None:
-        """Set the content of the tool message that answers one call of the last tool calls: a text, and the addresses of pictures."""
+        """Set the content of the tool message for one of the last tool calls: a text, and the addresses of pictures."""
         text = join_surrogates(text)
         self._answers[call_id]["content"] = text
         if pictures:
@@ -222,7 +223,7 @@ def _tell_calls(ids: Iterable[str]) -> str:
 
 
 def _find_faults(message: ReadMessage, waiting: OrderedDict[str, None], seen: set[str]) -> Iterator[str]:
-    """Yield the faults of a message. `waiting` are the ids of calls that have no tool message yet, `seen` the ids of all calls."""
+    """Yield the faults of a message. `waiting`: the ids of calls without a tool message so far. `seen`: the ids of all calls."""
     role, content = message["role"], message.get("content")
     if join_surrogates_in(fields := dict(message)) != fields:
         yield "half of a surrogate pair, which no request can carry"

@@ -54,7 +54,7 @@ AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
 
 
 class RunState:
-    """The state of a rows run, shared by all its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
+    """The state of a rows run, for all its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
 
     def __init__(self) -> None:
         self.message = ""

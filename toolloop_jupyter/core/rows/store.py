@@ -109,8 +109,8 @@ def encode_row(row: Row) -> JsonObject:
 
 
 def _encode_events(events: Iterable[Event]) -> Iterator[JsonObject]:
-    """Yield the data of each event that is stored. Neighbouring pieces of text, or of reasoning, are joined: otherwise, an API key
-    that is split between two pieces would not be hidden.
+    """Yield the data of each event that is stored. Neighbouring pieces of text, or of reasoning, are joined. Otherwise, an API
+    key that is split between two pieces would not be hidden.
     """
     names = {kind: name for name, kind in _EVENTS.items()}
     for kind, group in itertools.groupby(events, type):
@@ -216,7 +216,7 @@ class Store:
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Read all lines, and return where the last whole line ends. Raises ArgumentInvalid if the file is not a store of rows."""
+        """Read all lines. Return where the last whole line ends. Raises ArgumentInvalid if the file is no store of rows."""
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")

@@ -370,7 +370,7 @@ class Session:
 
 
 class Pending(Coroutine[object, None, T]):
-    """A coroutine whose repr and AttributeError say that `await` was forgotten. `call` is the call in these messages: "aagent(…)"."""
+    """A coroutine whose repr and AttributeError say that `await` is missing. `call` is the call in these texts: "aagent(…)"."""
 
     def __init__(self, coroutine: Coroutine[object, None, T], call: str) -> None:
         self._coroutine, self._call = coroutine, call

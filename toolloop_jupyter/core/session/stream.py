@@ -59,7 +59,7 @@ class Channel:
         self.reason: StopReason | None = None
         """Why the turn ends. Set once: by `stop`, or at the end of the turn."""
         self.told_to_stop = False
-        """True if a stop was requested. `stop_soon` sets this at once in any thread. The turn's loop stops the turn a little later."""
+        """True if a stop was requested. `stop_soon` sets this at once, in any thread. The turn stops a little later."""
         self._is_running = False
         """True if `run_to_end` has begun. A task that is cancelled earlier never runs, so the turn would have no Result."""
 
@@ -81,7 +81,7 @@ class Channel:
             self.changed.set()
 
     async def emit(self, event: Event) -> None:
-        """Send an event. If there are MOST_UNREAD unread events, wait for the reader. Raises CancelledError if the turn has to stop."""
+        """Send an event. After MOST_UNREAD unread events, wait for the reader. Raises CancelledError if the turn has to stop."""
         self.checkpoint()
         self.record(event)
         if len(self.events) >= MOST_UNREAD and self.reason is None:
@@ -102,7 +102,7 @@ class Channel:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
-        """Cancel the turn. Works in any thread: a click may be handled in a subshell's thread, and `__del__` may run in any thread."""
+        """Cancel the turn, from any thread: a click may be handled in a subshell's thread, and `__del__` in any thread."""
         loop = self.task.get_loop()
         self.told_to_stop = True
         try:
@@ -196,7 +196,7 @@ class AsyncEventStream:
         self._observers = tuple(observers)
 
     def observe(self, observer: Observer) -> bool:
-        """Add an observer of this turn's steps and return True. If the turn has begun, do not add the observer and return False."""
+        """Add an observer of this turn's steps, and return True. If the turn has begun, only return False."""
         if self._channel is not None:
             return False
         self._observers = (observer, *self._observers)

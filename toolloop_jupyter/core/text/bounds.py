@@ -15,7 +15,7 @@ LONGEST_ARGUMENTS = 1_000_000
 MOST_VALUES = 10_000
 """The most JSON values in one tool call's arguments. Reading them blocks the event loop for less than 50 ms (measured: 35 ms)."""
 DEEPEST = 100
-"""The most levels of nesting in JSON data. Pydantic's serialiser fails at 255 levels. Python's recursion fails a little deeper."""
+"""The most levels of nesting in JSON data. Pydantic's serialiser fails at 255 levels, Python's recursion a little deeper."""
 LONGEST_ID = 50_000
 """The most characters of a tool call's id; a longer id is replaced. LiteLLM appends a thought signature of some thousand
 characters to Gemini's ids.

@@ -271,7 +271,7 @@ class Notebook:
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
     async def run(self, typed: Options, body: str) -> Result | Rows | None:
-        """Run a cell. Return its Result; with `--each`, its Rows; for a dry run, None. Raises Mistake before anything is shown."""
+        """Run a cell. Return its Result; with `--each`, its Rows; for a dry run, None. Raises Mistake before the run is shown."""
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
             raise Mistake(

@@ -84,7 +84,7 @@ _DOUBLE = re.compile(r"^[ \t]*%%toolloop(?![\w%?])", re.MULTILINE)
 
 
 def split_cell(text: str) -> tuple[str, str] | None:
-    """Return (option line, body) of a `%%toolloop` cell as typed; None for other cells, also `%%toolloop?`, a question for help."""
+    """Return (option line, body) of a `%%toolloop` cell as typed. Return None for other cells, and for `%%toolloop?`."""
     found = _CELL.match(text)
     if found is None:
         return None

@@ -142,7 +142,7 @@ def find_file(path: str) -> Path:
 
 
 def find_attached(name: str, names: Names) -> Named:
-    """Return the value or the path for `--attach NAME`: a variable (a str in it is a path), else a file. Raises Mistake for a URL."""
+    """Return the value of the variable in `--attach NAME`, else NAME as a path. A str is a path. Raises Mistake for a URL."""
     value = names.get(name, name)
     if not isinstance(value, str):
         return Named(value.name if isinstance(value, PurePath) else name, value)

@@ -504,7 +504,7 @@ class Settings(Configurable):
         return {option.name: value for option, value in values if value != option.unset}
 
     def reset(self) -> None:
-        """Give each setting that has a flag (see `Option.typed`) its initial value. The settings without a flag stay unchanged."""
+        """Give each setting that has a flag (see `Option.typed`) its initial value. Settings without a flag do not change."""
         for option in OPTIONS:
             if option.is_setting and option.typed:
                 setattr(self, option.name, option.unset)

@@ -1,12 +1,12 @@
 """The sessions of cells: which cell has made each turn, and how a conversation is kept for a later kernel.
 
 If a cell runs again, its turn is replaced. JupyterLab, Notebook 7 and VS Code send the id of a cell with each execution
-(`cellId` in the metadata of the request), and save it in the notebook. A kept conversation has the ids as hashes (those of
-VS Code contain a path). So a cell also finds its turn in a session that was resumed.
+(`cellId` in the metadata of the request), and save the id in the notebook. A kept conversation also has the ids, so a cell
+finds its turn in a session that was resumed. The ids are kept as hashes, since VS Code's ids contain a path.
 
 A conversation is kept as data in the notebook's outputs, under a MIME type of our own, which no front-end shows (seen in
-JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell, and we read only the newest one. So
-older outputs may be deleted, and ten turns are ten copies in the file.
+JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell. We read only the newest one. So a
+person may delete older outputs. But the file has ten copies after ten turns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TurnOrigin:
 
     @classmethod
     def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """Return the origin of a turn of the cell with this id. `said` are the options of this and the session's earlier cells."""
+        """Return the origin of a turn of the cell with this id. `said`: the options of this and earlier cells of the session."""
         lasting = {
             option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
         }
@@ -162,7 +162,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """Read a list of `NamedSession.cells_of_turns` as (index of each turn's first message, origins); ([], []) if it is not valid."""
+    """Read a list of `cells_of_turns` as (index of each turn's first message, origins). Return ([], []) if it is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []

@@ -225,7 +225,7 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Prints the progress in lines, with longer and longer waits. For a cell whose output cannot be replaced, and for nbconvert."""
+    """Prints the progress in lines, after longer and longer waits. For nbconvert, and for cells without replaceable output."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
