@@ -116,7 +116,7 @@ def test_each_step_shows_what_is_new(kernel):
         "tools        double",
         "options      temperature=0.5",
     ]
-    assert second[1:] == ["◆ assistant  its own message, as it came", "› tool       8"]
+    assert second[1:] == ["◆ assistant  its own reply, unchanged", "› tool       8"]
     assert done.text.count("It is 8.") == done.text.count("I ask.") == 1
     again = kernel.execute("%%toolloop --step --model lesson -s new\nWhat was it?")
     (third,) = [output.text.split("\n    ") for output in steps(again, "→")]

@@ -192,7 +192,7 @@ class RunningCall(CallOutputs):
             self._timer.start()
 
     def _late(self) -> None:
-        self._timer = None  # first, so that output that comes while the page is drawn is shown, too
+        self._timer = None  # before the page is drawn: new output that comes meanwhile starts a new timer
         if self._show_late is not None:
             self._show_late()
 

@@ -140,7 +140,7 @@ def _describe_message(message: Mapping[str, Any], reply: Mapping[str, Any] | Non
     role, content = str(message.get("role")), message.get("content") or []
     label = f"{_MARKS.get(role, '·')} {role}"
     if reply is not None and _drop_nulls(message) == _drop_nulls(reply):
-        return label, "its own message, as it came"
+        return label, "its own reply, unchanged"
     parts = content if isinstance(content, list) else [{"text": content}]
     words = [" ".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)] if parts else []
     asked = [call["function"] for call in message.get("tool_calls") or ()]

@@ -157,7 +157,7 @@ class Steps:
                 yield step
 
     def _take_back(self, discard: str) -> list[Step]:
-        """Remove `discard` from the end of the texts that were shown last. Returns the steps that have changed."""
+        """Remove the text `discard`, which a retry has dropped, from the end of the answer. Returns the steps that have changed."""
         changed: list[Step] = []
         for step in self._last_texts():
             text = step.text

@@ -201,9 +201,8 @@ class Card(_Panel):
     def _show_held(self) -> None:
         if self.is_decided:
             return
-        wait = (
-            self._held_until - time.monotonic()
-        )  # read once: buttons that are disabled here are enabled later
+        # The time is read once. So if the buttons are disabled here, a later call is sure to enable them.
+        wait = self._held_until - time.monotonic()
         for each in self._allowing:
             each.disabled = wait > 0
         if wait > 0 and self._loop is not None and not self._loop.is_closed():
