@@ -122,6 +122,10 @@ class ClassRaises:
     def __call__(self, x: int = 1): ...
 
 
+class Word(str):
+    __slots__ = ()
+
+
 class UncopiedDefault(dict):
     __iter__ = items = keys = raise_oddity
 
@@ -718,7 +722,8 @@ class TestDecorator:
     @pytest.mark.parametrize(
         ("settings", "text"),
         [
-            ({"permissions": "maybe"}, "permissions must be"),
+            ({"permissions": "maybe"}, 'permissions must be "full" or "ask", got \'maybe\''),
+            ({"permissions": Word("ask")}, 'permissions must be "full" or "ask" as plain text, got \'ask\''),
             ({"timeout": 0}, "timeout must be > 0 seconds, got 0"),
             ({"max_result": -1}, "max_result must be > 0 characters, got -1"),
             ({"name": " "}, "name must be some text, got ' '"),

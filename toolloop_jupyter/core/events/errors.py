@@ -189,6 +189,7 @@ class Check:
         if self.choices:
             if not is_exactly(value, *self.choices):
                 must = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
+                must += " as plain text" if isinstance(value, str) and type(value) is not str else ""
         elif not isinstance(value, _LIKE.get(self.types, self.types)) or (
             isinstance(value, bool) and self.types is not bool
         ):
