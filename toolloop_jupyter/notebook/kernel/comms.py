@@ -168,7 +168,10 @@ class _Pump:
                 self._dispatching = None
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
-        """Take the oldest comm message out of the queue. The others keep their order. No other code runs meanwhile."""
+        """Take the oldest comm message out of the queue. The others keep their order.
+
+        This code awaits nothing, so no other code sees an incomplete queue.
+        """
         queue, taken = self._queue, None
         if queue is None:
             return None

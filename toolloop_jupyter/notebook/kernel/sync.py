@@ -7,8 +7,8 @@ this loop. `_turn_running_loop` works around these rules while it waits. Afterwa
 1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
 2. asyncio refuses to run a task while another task is the current one. We make the outer task not current (`_leave_task`), and
    make it current again after the wait.
-3. The outer `_run_once` has counted the handles that it is going to run. If we have run some of them, their number is too
-   small. So before we return, we add a handle without effect for each of them.
+3. The outer `_run_once` has counted the handles that it is going to run. If we have run some of them, too few are left. So
+   before we return, we add a handle without effect for each of them.
 4. A handle cannot run if a function that has not returned yet runs in the same context ("cannot enter context"). We run the
    handle in a copy of its context. ipykernel 7 runs all cells in one context, so each message that waits behind the cell needs
    this copy.
@@ -269,7 +269,8 @@ class StreamRunner:
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
     """Run `make()` as a task on `loop`, which runs in another thread. The task has a copy of this thread's context.
 
-    An exception in this thread cancels the task. After a first interrupt, but not after other exceptions, we wait until the task ends.
+    An exception in this thread cancels the task. After a first interrupt, but not after other exceptions, we wait until the task
+    ends.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False
