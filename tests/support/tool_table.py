@@ -261,7 +261,7 @@ ROWS = [
         ["x"],
         takes=[('{"x":0.1}', {"x": Decimal("0.1")}, {"x": "0.1"}),
                  ('{"x":"0.10"}', {"x": Decimal("0.10")}, {"x": "0.10"})],
-        refuses=[('{"x":"a"}', ['x: expected a number or a string with one, got "a"']),
+        refuses=[('{"x":"a"}', ['x: expected a number or a string with a number, got "a"']),
                  ('{"x":"NaN"}', ['x: expected a finite number, got "NaN"'])]),
     Row("x: uuid.UUID",
         {"x": {"format": "uuid", "type": "string"}},

@@ -726,7 +726,7 @@ class TestDecorator:
             ({"permissions": Word("ask")}, 'permissions must be "full" or "ask" as plain text, got \'ask\''),
             ({"timeout": 0}, "timeout must be > 0 seconds, got 0"),
             ({"max_result": -1}, "max_result must be > 0 characters, got -1"),
-            ({"name": " "}, "name must be some text, got ' '"),
+            ({"name": " "}, "name must not be empty, got ' '"),
         ],
     )
     def test_mistakes_are_told_at_once(self, settings, text):

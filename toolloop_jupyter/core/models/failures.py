@@ -199,7 +199,7 @@ def _advise_on_gateway(kind: str, text: str, request: Request) -> str:
     if kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
         return f"There is no gateway at {_name_host(request)}: set api_base to its address without a path, or with /v1."
     if kind in _REFUSED or "No connected db" in text:
-        return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
+        return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use this model group."
     if kind == "NotFoundError" or re.search("Invalid model name|model_not_found", text):
         return f"There is no such group on the gateway: check the name {request.model!r}."
     return ""
@@ -234,7 +234,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     if said := _find_own_words(error):
         return clean(said, request), ""
     if isinstance(error, TooManyCalls):
-        return str(error), "Run again, or ask for less at once."
+        return str(error), "Run again, or ask for less in one prompt."
     original = getattr(error, "original_exception", None) or error
     kind, original_kind = _list_kinds(error)[0], _list_kinds(original)[0]
     text = clean(_read_text(error), request)

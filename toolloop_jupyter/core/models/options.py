@@ -52,7 +52,7 @@ _GATEWAY = f"{_ELSEWHERE}; write model='litellm_proxy/GROUP'"
 _ADDRESS = f"{_ELSEWHERE}; use api_base= and api_key="
 _PROMPTS = "a stored prompt brings its own model and messages; use instructions="
 _HEADERS = "it could replace the key that is sent; use extra_headers"
-_INTERNAL = "it belongs to LiteLLM's own machinery; leave it out"
+_INTERNAL = "LiteLLM uses it internally; leave it out"
 _ON_GATEWAY = "the gateway decides the model, address, account, price and log; leave it out"
 
 _PASSED, _PASSED_KEPT = OptionRule(Treatment.PASSED), OptionRule(Treatment.PASSED, is_kept=True)

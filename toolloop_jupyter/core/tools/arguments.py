@@ -412,7 +412,7 @@ _EXPECTED = {
         "an object": "dict_type mapping_type model_type model_attributes_type dataclass_type ordered_dict_type counter_type",
         "a number or a string such as 1+2j": "complex_type complex_str_parsing",
         "null": "none_required",
-        "a number or a string with one": "decimal_type decimal_parsing",
+        "a number or a string with a number": "decimal_type decimal_parsing",
         "a string with a UUID": "uuid_type uuid_parsing",
         "a string with a date such as 2026-01-31": "date_type date_parsing date_from_datetime_parsing",
         "a date without a time": "date_from_datetime_inexact",

@@ -232,7 +232,7 @@ def tool(
     problems = [f"@tool: {fault}" for fault in faults if fault]
     if not problems and name is not None:
         name = str.__str__(name)  # an exact str, since a subclass may equal anything
-        problems += [] if name.strip() else [f"@tool: name must be some text, got {name!r}"]
+        problems += [] if name.strip() else [f"@tool: name must not be empty, got {name!r}"]
     if problems:
         raise ToolDefinitionError(problems)
 
