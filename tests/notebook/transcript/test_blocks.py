@@ -380,6 +380,15 @@ def test_a_figure_is_a_picture():
     assert "data:image/png;base64," in show_value(figure, "Figure").html
 
 
+def test_a_figure_whose_png_is_large_is_shown():
+    """A photograph has a large PNG, so it becomes a JPEG."""
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(9, 9))
+    numpy = pytest.importorskip("numpy")
+    figure.add_axes((0, 0, 1, 1)).imshow(numpy.random.default_rng(1).random((900, 900, 3)))
+    shown = show_value(figure, "Figure")
+    assert (shown.visual, "data:image/jpeg;base64," in shown.html) == (True, True)
+
+
 def test_plain_data_is_readable():
     """Lists of text as lines, dictionaries as JSON, nothing as nothing."""
     assert show_value(["a", "b"], "x").text == "a\nb"

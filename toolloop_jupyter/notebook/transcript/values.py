@@ -211,7 +211,8 @@ def find_bundle(value: object) -> Mapping[str, object]:
         if kind not in bundle and (data := _call(display)) is not None:
             bundle[kind] = data[0] if isinstance(data, tuple) and data else data  # (data, metadata)
     if figure is not None and not any(kind in bundle for kind in _PICTURES):
-        bundle["image/png"] = draw_picture(figure)
+        data = draw_picture(figure)
+        bundle[f"image/{detect_format(data)}"] = data  # JPEG if the PNG would be too large
     return bundle
 
 
