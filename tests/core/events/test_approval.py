@@ -12,6 +12,7 @@ from support.clock import skip_time
 from toolloop_jupyter import Harness, aagent, aagent_session
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolResult
+from toolloop_jupyter.core.loop.permissions import wait_for
 from toolloop_jupyter.notebook.transcript import steps as exporting
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -185,6 +186,19 @@ async def test_on_approval(handler, allowed):
     assert bool(ran) is allowed
     assert result.approvals[0].decision.allowed is allowed
     assert result.approvals[0].decision.by in ("callback", "stream")
+
+
+@pytest.mark.parametrize("steps", [1, 5], ids=["before it has begun", "while it runs"])
+async def test_a_handler_that_is_cancelled(steps):
+    """Other code cancels the task of `on_approval`: the request is denied, and the turn does not wait for ever."""
+    approval, before = Approval("f", {}), asyncio.all_tasks()
+    waiting = asyncio.ensure_future(wait_for(approval, lambda _: asyncio.sleep(60)))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - before - {waiting}:
+        task.cancel()
+    decision = await asyncio.wait_for(waiting, 5)
+    assert (decision.allowed, decision.by) == (False, "callback")
 
 
 async def test_nobody_there():

@@ -333,6 +333,8 @@ HANDLER_GRACE = 1.0
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
     """Wait for the decision about `approval`, and return it. If `handler` is None, the reader of the stream decides."""
     asking = None if handler is None else asyncio.ensure_future(_ask_handler(handler, approval))
+    if asking is not None:  # even if it is cancelled before it has begun, the turn must get a decision
+        asking.add_done_callback(lambda _: approval.deny("on_approval gave no answer", by="callback"))
     try:
         await approval.wait()
     finally:
@@ -361,21 +363,17 @@ async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         value = handler(approval) if is_async else await in_thread(lambda: handler(approval))
         return await value if inspect.isawaitable(value) else value
 
-    denied = "on_approval gave no answer"  # the reason if this task is cancelled: even then, the turn must get a decision
-    try:
-        outcome = await attempt_apart(call_handler())
-        if outcome.error is not None:
-            # LiteLLM gives only the message of an exception.
-            said = get_message if isinstance(outcome.error, Exception) else describe_error
-            denied = f"on_approval raised: {said(outcome.error, 500)}"
-            if isinstance(outcome.error, RunEnded):
-                raise outcome.error
-        elif outcome.value is True:
-            approval.allow(by="callback")
-        elif outcome.value is None or outcome.value is False:
-            denied = "denied by on_approval"
-        else:
-            given = type(outcome.value).__name__
-            denied = f"on_approval gave a value of type {given}; only True allows the call"
-    finally:
-        approval.deny(denied, by="callback")  # has no effect after a decision
+    outcome = await attempt_apart(call_handler())
+    denied = "denied by on_approval"
+    if outcome.error is not None:
+        # LiteLLM gives only the message of an exception.
+        said = get_message if isinstance(outcome.error, Exception) else describe_error
+        denied = f"on_approval raised: {said(outcome.error, 500)}"
+    elif outcome.value is True:
+        approval.allow(by="callback")
+    elif outcome.value is not None and outcome.value is not False:
+        given = type(outcome.value).__name__
+        denied = f"on_approval gave a value of type {given}; only True allows the call"
+    approval.deny(denied, by="callback")  # has no effect after a decision
+    if isinstance(outcome.error, RunEnded):
+        raise outcome.error
