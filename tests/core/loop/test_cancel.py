@@ -25,6 +25,7 @@ from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.events.observer import Host, Observer
 from toolloop_jupyter.core.execution import runner as running
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching.parts import call, pause, reasoning
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -304,6 +305,30 @@ async def test_stop_while_the_host_gets_ready(how):
     assert (await session.arun("And now?")).text == "Next."
     session.rewind(0)
     assert (session.messages(), session.results) == ([], [])
+
+
+async def test_a_stream_that_never_waits_can_be_stopped(monkeypatch):
+    """Other libraries replace `litellm.acompletion`, and put a generator of their own around LiteLLM's stream."""
+    most, sent, begun = 20_000, [], asyncio.Event()
+
+    async def chunks():
+        for number in range(most):
+            begun.set()
+            sent.append(number)
+            yield {"choices": [{"index": 0, "delta": {"content": "x"}}]}
+
+    async def acompletion(**_):
+        return chunks()
+
+    monkeypatch.setattr(load_litellm(), "acompletion", acompletion)
+    session = aagent_session(Harness.TOOL_LOOP, model="openai/x", api_key="EMPTY")
+    running = asyncio.ensure_future(session.arun("Go."))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError, match="the run was stopped"):
+        await running
+    assert len(sent) < most
+    assert session.results[0].text == "x" * len(sent)
 
 
 @pytest.mark.parametrize(

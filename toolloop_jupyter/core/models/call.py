@@ -266,6 +266,8 @@ class ModelCall:
         try:
             async for chunk in response:
                 await self._take(chunk)
+                if stream is not None:
+                    await stream.let_others_run()
         finally:
             await providers.close_stream(response)
         if stream is None:
@@ -369,6 +371,12 @@ class _StreamFacts:
             getattr(self._response, name, None) for name in told
         )
 
+    async def let_others_run(self) -> None:
+        """Let other tasks run if they have waited for _LONGEST_BLOCKING seconds."""
+        if time.monotonic() - self._since > _LONGEST_BLOCKING:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -378,10 +386,7 @@ class _StreamFacts:
         return self
 
     async def __anext__(self) -> object:
-        # LiteLLM may read many chunks in a row, and pass on none of them.
-        if time.monotonic() - self._since > _LONGEST_BLOCKING:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()
+        await self.let_others_run()  # LiteLLM may read many chunks in a row, and pass on none of them
         chunk = await self._iterator.__anext__()
         if choices := read_fields(chunk).get("choices"):
             delta = read_fields(choices[0]).get("delta")
