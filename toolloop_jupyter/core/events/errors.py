@@ -8,7 +8,7 @@
     ├── ModelCallFailed                                         with .advice
     ├── OutputInvalid                                           with .raw and .result
     ├── RunFailed                                               a magic cell ended in runtime_error; with .result
-    ├── Mistake (ValueError)                                    in the line of a magic
+    ├── Mistake (ValueError)                                    in a line that a person typed in a cell
     ├── ToolFailed                                              raised by a tool's own code
     └── HarnessInstallFailed, StateIncompatible                 raised by LiteLLM's other harnesses only
 
@@ -140,7 +140,7 @@ class RunFailed(HarnessError):
 
 
 class Mistake(HarnessError, ValueError):
-    """The line of a magic has a mistake. The message says what to type instead. Texts that look like API keys are hidden."""
+    """A line of a magic, or a call typed in a cell (`show()`, `connect()`), has a mistake. The message says what to type instead. Texts that look like API keys are hidden."""
 
     _shown_as = "toolloop"
 
@@ -222,7 +222,7 @@ CHECKS: Mapping[str, Check] = {
     "concurrency": Check(int, "a whole number", least=1, or_none=False),
     "on_error": Check(choices=get_args(OnError)),
 }
-"""Name of a keyword or of a field of `ToolLoopOptions` or `RowsOptions` -> the check of its value."""
+"""Name of a keyword, of a field of `ToolLoopOptions` or `RowsOptions`, or of an option of `%toolloop` -> the check of its value."""
 
 
 def check_values(values: Mapping[str, object]) -> dict[str, Any]:

@@ -158,6 +158,7 @@ class Answer:
     problem: str | None = None
     """Why the last answer does not fit `output=`; None if it fits."""
     attempts: int = 0
+    """How many answers were read since the model was asked for `output=`. Each one after the first is a retry."""
 
     def read(self, output: Output) -> bool:
         """Read the value of `output=` in the text. Return False, and set `problem`, if the text does not fit."""
@@ -190,7 +191,7 @@ class Turn:
     """The options of each model call: (the options that may be shown, the secret options)."""
 
     def __post_init__(self) -> None:
-        """Remember the API keys of this turn, so that they are hidden in every text that leaves the run."""
+        """Set the options of the model calls. Remember the API keys in them: every text that leaves the run then hides the keys."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         for name, value in secrets.items():
@@ -233,10 +234,10 @@ class Turn:
     def asks_in_words(self) -> bool:
         """True if a user message has to ask for `output=`, since the model takes no `response_format` with tools."""
         output = self.config.output
-        if output is None:
-            return True
         specs = [tool.spec for tool in self.config.tools]
-        return not takes_response_format(self.config.route.model, specs, output.response_format())
+        return output is not None and not takes_response_format(
+            self.config.route.model, specs, output.response_format()
+        )
 
     @functools.cached_property
     def picture_place(self) -> PicturePlace | None:

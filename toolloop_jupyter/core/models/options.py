@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
-"""Options that the loop sets itself. `completion_kwargs` cannot replace the value of the loop."""
+"""Options that the loop sets itself. Only `stream` may stand in `completion_kwargs`."""
 
 
 class Treatment(Enum):

@@ -2,6 +2,7 @@
 
 A key can appear where nobody expects it: a provider's error repeats the key, a tool prints it, a model writes it. So `remember`
 stores each key that a run of this process gets, and every text that is shown, recorded, saved or exported goes through `hide`.
+The only exception is an approval card: while it waits, it shows the arguments as they will run.
 The texts that the model and the tools get are never changed.
 """
 
