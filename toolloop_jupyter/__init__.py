@@ -151,7 +151,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _OF_OTHERS:
-        # Raise an ImportError: `from … import` would replace the message of an AttributeError.
+        # `from … import` would replace the message of an AttributeError. It keeps the message of an ImportError.
         raise ImportError(
             f"{name} belongs to another harness of LiteLLM; this package has the Tool Loop only. Import {name} from "
             "litellm.harness. To keep a conversation here, write session.save(path); to continue it, write "
@@ -163,7 +163,7 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return sorted(
         [*__all__, "map"]
-    )  # `__all__` does not have "map", since `import *` would then hide Python's own `map`
+    )  # "map" is not in `__all__`: with it, `import *` would hide Python's own `map`
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -5,7 +5,7 @@ results. The same messages always get the same answer. In each process, the firs
 language model. The line above a run says so for every run.
 
 The arguments of a call, and an answer with a schema, are filled in from the conversation: a value is a quotation, a path, a
-number beside the parameter's name, or the value of a key in a JSON result. If there is none, a value is made up from the
+number beside the parameter's name, or a field with this name in a JSON result. If there is none, a value is made up from the
 schema. Limits: for a `pattern`, only the schema's `examples` are tried. `if`, `not`, `allOf` and `patternProperties` are not
 used to make up a value.
 """
@@ -42,7 +42,7 @@ PATTERNS = {"quoted": QUOTED,  # kind of value -> how to find it in a text
     "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
     "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
     "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))"}
-FORMATS = {  # format -> (a key of PATTERNS, or ""; a value to make up)
+FORMATS = {  # format in a schema -> (a key of PATTERNS, or ""; a value to make up)
     "date": ("token", "2000-01-01"), "date-time": ("", "2000-01-01T00:00:00Z"), "time": ("", "12:00:00Z"),
     "email": ("email", "someone@example.org"), "uri": ("url", "https://example.org/"), "duration": ("", "PT1M"),
     "ipv4": ("token", "192.0.2.1"), "uuid": ("token", "00000000-0000-4000-8000-000000000000")}
@@ -120,14 +120,14 @@ class Filler:
     prompt: str
     defs: Mapping[str, Any]
     results: Sequence[str] = ()
-    answering: bool = False  # True for an answer: its values come from the results, then from the prompt
+    answering: bool = False  # True: fill an answer, first from the results; False: fill a call's arguments
     story: str = ""  # a sentence that says what was done
     skip: set[str] = field(default_factory=set)  # words that are not used as values
-    given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item
+    given: Mapping[str, Any] = field(default_factory=dict)  # a record in a result; its fields fill this item
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a value from the texts that fits the schema. If there is none, make one up if `must`, else return MISSING."""
+        """Return a value from the texts if one fits the schema. If none fits: make one up if `must`, else return MISSING."""
         schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
@@ -136,7 +136,7 @@ class Filler:
             return MISSING
         if options := schema.pop("anyOf", None) or schema.pop("oneOf", None):
             real = [{**schema, **self._dereference(one)} for one in options if one.get("type") != "null"]
-            real.sort(key=lambda one: "$ref" in json.dumps(one))  # a union may refer to itself
+            real.sort(key=lambda one: "$ref" in json.dumps(one))  # last: members that refer to the union
             none = None if len(real) < len(options) else MISSING
             musts = [False, none is MISSING or (self.answering and depth < 2)]
             tries = (self.value(one, name, must=m, depth=depth + 1) for m in musts for one in real)
@@ -228,7 +228,7 @@ class Filler:
         yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
-        """Return an object with all required properties. It has others in an answer, or if the texts have values for these."""
+        """Return an object with all required properties, or MISSING. A call has another property only if a value is found."""
         filled: dict[str, Any] = {}
         for key, one in (schema.get("properties") or {}).items():
             needed = key in schema.get("required", ())
@@ -274,7 +274,7 @@ FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments ar
 
 
 class Step(NamedTuple):
-    """One tool call and its result. Like any model, this one sees a failure or a denial only in the result's text."""
+    """One tool call and its result. Like any model, the demo model sees a failure or a denial only in the result's text."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -346,14 +346,14 @@ class Conversation:
         return None
 
     def _filler(self, name: str = "", story: str = "") -> Filler:
-        """Return the Filler for the arguments of a tool, or for an answer (name ""). It never uses a tool's name as a value."""
+        """Return the Filler for the arguments of the tool `name`; if "", for an answer. No tool's name is used as a value."""
         schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
         prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
         return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
 
     def _chosen(self) -> list[str]:
-        """Return the tools that the prompt asks for, in its order; tools that only read come first."""
+        """Return the names of the tools that the prompt asks for: first tools that only read; each kind in the prompt's order."""
         if isinstance(self.choice, Mapping):
             return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
@@ -386,7 +386,10 @@ class Conversation:
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return a new try of a failed call: with a similar value from its result, or unchanged if it may work now; else None."""
+        """Return (tool name, arguments) for a second try of a failed call; None if no second try makes sense.
+
+        One argument gets a similar value from the result. After a temporary error (TRANSIENT), the arguments stay unchanged.
+        """
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
@@ -398,7 +401,7 @@ class Conversation:
         return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer: JSON if there is a schema, else Markdown. The `first` Markdown says that it is a demo."""
+        """Return the answer: JSON if there is a schema, else Markdown. If `first`, the Markdown says that this is a demo."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
             counts = [(s.name, len(result_lines(s.result))) for s in good]

@@ -39,7 +39,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning. With a `signature`, also stream thinking blocks, which a provider wants back later."""
+    """Stream `content` as reasoning. With a `signature`, also stream thinking blocks: providers want these back later."""
 
     content: str
     pace: float | None = None
@@ -55,14 +55,14 @@ class ReasoningPart:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call. `arguments` is the text that the model sends, which may be invalid JSON."""
+    """A tool call. `arguments` is the text that the model sends. It may be invalid JSON."""
 
     name: str
     arguments: str
     id: str = ""
 
     def as_id(self, call_id: str) -> Call:
-        """Return the same call with the id `call_id`. Default: "call_TURN_N" for call number N of turn TURN."""
+        """Return the same call with the id `call_id`. Without this, call number N of turn TURN has the id "call_TURN_N"."""
         return dataclasses.replace(self, id=call_id)
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:

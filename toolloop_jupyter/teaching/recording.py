@@ -55,7 +55,7 @@ from .tape import (
 
 _numbers = itertools.count(1)
 _LONGEST_RESULT = 10_000_000
-"""A recorded tool returns at most this many characters: the recorded run has usually cut the results already."""
+"""The most characters of a recorded tool's result: very many, since the recorded run has usually cut the result."""
 
 
 class ReplayMismatch(PlainRefusal):
@@ -92,14 +92,17 @@ class Recorder(Observer):
         self._left = _read_stamp(self.path) if self.calls else None
         """The file's `_read_stamp` after the last call was written; None before the first call."""
         self._under_way: weakref.WeakKeyDictionary[object, _CallUnderWay] = weakref.WeakKeyDictionary()
-        """The unfinished model call of each run, by the run's asyncio task: the rows of a table run at the same time."""
+        """A run's asyncio task -> the run's unfinished model call. Rows of a table run at the same time: several may exist."""
         self._failed: set[tuple[str, str]] = set()
         """(call id, text) of each tool result that was an error."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
-        """Write one complete call, or nothing. Raises OSError, or RecordingError if another program has written the file.
+        """Write one complete call, or nothing.
+
+        Raises OSError if the file cannot be written; RecordingError if another program has written the file, or if the call is
+        nested too deep to be read again.
 
         Args:
             request: "model", "messages", "tools" and any options; API keys and headers are left out.
@@ -149,7 +152,8 @@ class Recorder(Observer):
         self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
         """Write a call that has ended. If the call cannot be written, the recording stops, but the run continues."""
-        if self.stopped and (self._left is None or self.path.exists()):  # None: no call has been written
+        # If `_left` is None, no call was written. If the file is gone, a new recording begins.
+        if self.stopped and (self._left is None or self.path.exists()):
             return
         self.stopped = ""
         try:
@@ -212,7 +216,7 @@ class _CallUnderWay:
 
 
 def _make_title(call: RecordedCall) -> str:
-    """Return a readable name for a recorded model. The number in a script's generated name means nothing in another kernel."""
+    """Return "a script" for "toolloop/scripted-3" (this number means nothing in another kernel), else the model's name."""
     return "a script" if call.model.startswith(f"{OWN_MODELS}scripted-") else call.model
 
 
@@ -254,12 +258,12 @@ class Replay(Answers):
 
     @property
     def title(self) -> str:
-        """The model of the call that was played last. Before the first call is played, the model of the first call."""
+        """The model of the call that was played last; if none was, of the first call. "" if the recording has no call."""
         return _make_title(self.calls[self._played]) if self.calls else ""
 
     @property
     def next_title(self) -> str:
-        """The model of the next call, if the requests come in the recorded order."""
+        """The model of the next call, if the requests come in the recorded order. "" if the recording has no call."""
         return _make_title(self.calls[self._next % len(self.calls)]) if self.calls else ""
 
     @property
@@ -268,7 +272,7 @@ class Replay(Answers):
         return self._make_tools(self.calls)
 
     def find_tools(self, question: str) -> list[RecordedTool]:
-        """Return the tools of the recorded call whose last message is `question`; else all tools of the recording."""
+        """Return the tools of the recorded call whose last message is `question`; without one, all tools of the recording."""
         for call in (*self.calls[self._next :], *self.calls[: self._next]):
             last = call.messages[-1] if call.messages else {}
             if last.get("role") == "user" and str(last.get("content")).strip() == question.strip():
@@ -282,7 +286,7 @@ class Replay(Answers):
     def find_result(self, name: str, arguments: ReadObject) -> str:
         """Return the recorded result of a tool call that the model's last answer asked for. Each result is returned once.
 
-        Raises ToolFailed with the recorded text if the recorded call failed, RecordingError if there is no such result left.
+        Raises ToolFailed with the recorded text if the recorded call failed; RecordingError if no such result is left.
         """
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []
@@ -389,7 +393,7 @@ class RecordedTool(DescribedTool):
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return (time, size, inode) of a file; None if there is no file. These values change when a program writes the file."""
+    """Return (time of change, size, inode) of a file; None if there is none. A program that writes the file changes them."""
     try:
         facts = path.stat()
     except (OSError, ValueError):

@@ -19,7 +19,7 @@ _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary(
 
 
 def put(name: str, answers: Answers) -> str:
-    """Register an object as the model "toolloop/NAME" for as long as it exists, and return this full name.
+    """Register `answers` as the model "toolloop/NAME" for as long as this object exists, and return the full name.
 
     If the name is taken, the new object replaces the old one, as when a cell runs again. Raises ValueError for a name with
     characters other than letters, digits, "-", "_" and ".", and for the demonstration model's name.
@@ -58,7 +58,7 @@ def use_with_litellm(model: str = DEMO_MODEL) -> str:
 
 
 def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Count the words in the messages' texts and arguments, plus one for each message: the tokens of our models' input."""
+    """Return the input tokens of our models: the words in the messages' texts and arguments, plus one for each message."""
     total = 0
     for message in messages:
         texts = [read_content(message.get("content"), " ")]

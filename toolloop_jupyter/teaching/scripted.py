@@ -65,13 +65,13 @@ class ScriptedModel(Answers):
         """The requests that the model got, one for each call. Each request is a copy from the time of its call."""
         self._lock = threading.Lock()
         self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
-        """The models of the rows that run now. The key is the number at the end of the model's name."""
+        """Number at the end of the model's name -> the model of a row that runs now."""
         self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
         self._title = self.model
 
     @property
     def title(self) -> str:
-        """The model's name in messages to a person: in a notebook, the variable that a cell has named."""
+        """The model's name in messages to a person: the variable that a cell has named, else "toolloop/NAME"."""
         return self._title
 
     def name_as(self, variable: str) -> None:
@@ -96,13 +96,13 @@ class ScriptedModel(Answers):
         self.requests = []
 
     def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
-        """Return a model for one row. It starts the same script; its requests are also added to `requests` of this model."""
+        """Return a model for one row. It starts the same script. Its requests are also added to the `requests` of this model."""
         return _ScriptOfRow(self)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Play the next turn.
 
-        Raises PlainRefusal if no turn is left, or if the turn expects another message, ProviderError if it begins with an Error.
+        Raises PlainRefusal if no turn is left or the turn expects another message; ProviderError if it begins with an Error.
         """
         with self._lock:  # calls may come on several of LiteLLM's threads
             self.requests.append(self._snapshot(request))
@@ -182,7 +182,7 @@ class _ScriptOfRow(ScriptedModel):
 
     def __init__(self, script: ScriptedModel) -> None:
         place = next(number for number in itertools.count() if number not in script.places)
-        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # names are used again, since LiteLLM keeps each new name
+        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # a later row uses the name again: LiteLLM keeps each name
         super().__init__(
             name=name,
             pace=script.pace,

@@ -9,7 +9,7 @@ Each line of a recording is a JSON object, so that people can read and compare r
     {"at": 0.412, "delta": {"content": "I'll "}}
     {"end": {"finish_reason": "stop", "usage": {"prompt_tokens": 80, "completion_tokens": 12}}}
 
-A call has a "sent" line only for each message that the previous call did not have. "kept" is the number of earlier messages
+A call has "sent" lines only for the messages that the previous call did not have. "kept" is the number of earlier messages
 that were sent again unchanged. If a tool's result was an error, the line of its message also has "failed": true. If one of the
 tools has changed, all tools are written again. "at" is the number of seconds since the request. The file has no API keys, no
 headers and no addresses of servers.
@@ -54,7 +54,7 @@ class RecordingError(HarnessError, ValueError):
     """Raised for a file that is no recording or has an unknown version, and for a path to which no recording can be written."""
 
     def __str__(self) -> str:
-        return hide_suspected(super().__str__())  # the message may repeat a typed path with a key in it
+        return hide_suspected(super().__str__())  # a path in the message may contain an API key
 
 
 @dataclass
@@ -77,7 +77,7 @@ class RecordedCall:
 
 # --- reading: the types that later code relies on ---------------------------------------------------------------
 
-_Text: TypeAlias = InstanceOf[str] | None  # `str` would refuse half of a surrogate pair
+_Text: TypeAlias = InstanceOf[str] | None  # pydantic's `str` refuses half of a surrogate pair
 _Object: TypeAlias = dict[Any, Any]
 _Number: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -111,7 +111,7 @@ class _End(TypedDict, total=False):
 
 
 class _Line(TypedDict, total=False):
-    """Any line but the first. Other fields come from a later release, and are ignored."""
+    """Any line but the first. Fields that are not named here come from a later release, and are ignored."""
 
     kept: Annotated[int, Field(ge=0)]
     options: _Object
@@ -126,7 +126,7 @@ _LINE = TypeAdapter(_Line)
 
 
 def load_tape(path: Path) -> list[RecordedCall]:
-    """Read a recording. Raises RecordingError, with the number of a wrong line, if the file cannot be read."""
+    """Read a recording. Raises RecordingError if the file cannot be read or a line is wrong (with the line's number)."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "It is no file")
@@ -138,7 +138,8 @@ def load_tape(path: Path) -> list[RecordedCall]:
         begin = f"{{'toolloop-recording': {VERSION}}}"
         raise RecordingError(f"{path.name} is empty; a recording begins with {begin}")
     calls: list[RecordedCall] = []
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):  # JSON texts may contain U+2028
+    # Not `splitlines()`: JSON texts may contain U+2028.
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:
             entry = json.loads(line)
             if is_deeper(entry, DEEPEST_LINE):
@@ -268,7 +269,7 @@ def describe_tool(tool: ReadObject) -> JsonObject:
 
 
 def list_options(request: ReadObject) -> JsonObject:
-    """Return the completion options without API keys, headers and addresses. A schema keeps its field "api_key"."""
+    """Return the completion options without API keys, headers and addresses. A schema's field "api_key" stays."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
@@ -300,14 +301,14 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _hash(encoded: str) -> str:
-    """Return the digest that stands in place of a file's data. A digest is returned unchanged."""
+    """Return a digest to be written instead of a file's data. If `encoded` is a digest already, return it unchanged."""
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
     )
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
-    """Return the deltas without empty fields. If their message has an API key, return the message without it as one delta."""
+    """Return the deltas without empty fields. If their message has an API key, return one delta: the message without it."""
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
         for seconds, delta in deltas
@@ -343,7 +344,7 @@ def make_delta(message: ReadObject) -> Delta:
 
 _AROUND = 40
 _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "required", "description", "name"})
-"""Keywords of schemas that are not compared: LiteLLM's releases set them differently for the same output model."""
+"""JSON Schema keywords that are not compared: LiteLLM's releases set them differently for the same output model."""
 
 
 def find_difference(
@@ -351,7 +352,7 @@ def find_difference(
 ) -> str:
     """Return the first difference between a recorded call and a request; "" if there is none.
 
-    The messages, the tools and the schema of the answer are compared. If `tools` is None, the tools are not compared. Call
+    The messages, the tools and the schema of the answer (`wanted`) are compared; if `tools` is None, no tools. Call
     ids, thinking blocks and options such as the temperature are never compared.
     """
     if told := _compare_messages(recorded.messages, messages):
@@ -373,7 +374,7 @@ def find_difference(
 
 
 def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
-    """Return the index of the recorded call whose messages are most like `messages`; of several, the one at `position`."""
+    """Return the index of the recorded call with the messages most like `messages`; of several, prefer that at `position`."""
     now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:
@@ -416,7 +417,7 @@ def _reduce_schema(wanted: object) -> object:
 
 
 def _write_message(message: ReadObject) -> tuple[str, str]:
-    """Return (the role of a message, a text with the message's content and its tool calls)."""
+    """Return (role, text) of a message. The text has the message's content and its tool calls."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
     said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]

@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from ..transcript import Block
 
     HeadFor = Callable[[str], Block]
-    """Makes the line above a run from the title of the model."""
+    """Takes the model's title, and returns the line above a run."""
 
 
 # --- recordings and scripts: which file a cell records to or replays, and where it begins when it runs again -----
 
 
 class Tapes:
-    """Keeps the recordings and replays of one kernel. Cells that name the same file share one recording."""
+    """Keeps one Recorder and one Replay for each file. All cells of the kernel that name this file share them."""
 
     def __init__(self) -> None:
         self._recorders: dict[Path, Recorder] = {}
@@ -71,24 +71,27 @@ class Tapes:
             weakref.WeakKeyDictionary()
         )
         self.recording_to: Path | None = None
-        """The file of `%toolloop record on FILE`. All runs of the notebook are recorded to this file."""
+        """The FILE of `%toolloop record on FILE`: all runs of the notebook are recorded to it. None if `record` is off."""
         self.replaying_from: Path | None = None
-        """The file of `%toolloop replay on FILE`. All runs of the notebook are answered from this file."""
+        """The FILE of `%toolloop replay on FILE`: all runs of the notebook are answered from it. None if `replay` is off."""
 
     def record_all(self, file: Path | None) -> None:
-        """Record all runs of the notebook to `file`; None: to no file. Raises RecordingError if it cannot be written."""
+        """Record all runs of the notebook to `file`; None: stop recording. Raises RecordingError if `file` cannot be written."""
         if file is not None:
             self._open_recorder(file)
         self.recording_to = file
 
     def replay_all(self, file: Path | None) -> Replay | None:
-        """Answer all runs of the notebook from `file`; None: from no file. Raises RecordingError if it cannot be read."""
+        """Answer all runs from `file`, and return its Replay; None: stop this. Raises RecordingError if `file` cannot be read."""
         replay = self._open_replay(file) if file is not None else None
         self.replaying_from = file
         return replay
 
     def recorder(self, path: str | None) -> Recorder | None:
-        """Return the recorder for `--record path`, else the notebook's, else None. In each kernel, a file is begun anew once."""
+        """Return the Recorder for the file `path`; without `path`, for the file `recording_to`; None if there is no file.
+
+        The first run that this kernel records to a file overwrites the file. Later runs are added.
+        """
         wanted = find_file(path) if path else self.recording_to
         return None if wanted is None else self._open_recorder(wanted)
 
@@ -98,7 +101,7 @@ class Tapes:
         return self._recorders[file]
 
     def replay(self, path: str | None, *, loose: bool = False, plays_tools: bool = False) -> Replay | None:
-        """Return the Replay that answers a cell with `--replay path`; None if a model answers the cell."""
+        """Return the Replay of the file `path`; without `path`, of the file `replaying_from`; None if there is no file."""
         wanted = find_file(path) if path else self.replaying_from
         if wanted is None:
             return None
@@ -107,16 +110,16 @@ class Tapes:
         return replay
 
     def _open_replay(self, file: Path) -> Replay:
-        """Return the Replay of a file. If the file has changed, read the file again."""
+        """Return the Replay of a file. If the file has changed since it was read, read it again."""
         replay = self._replays.get(file)
         if replay is None or not replay.is_current():
             replay = self._replays[file] = Replay(file)
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
-        """If the cell runs again, set `answers` (a script or recording) back to where the cell's first run began.
+        """If the cell has run before, set `answers` (a script or Replay) back to where the cell's first run began.
 
-        Do nothing if the front-end sends no cell id, or if the same execution runs the cell a second time (in a loop).
+        Do nothing if `cell_id` is None, or if both runs belong to the same `execution` of the cell (a loop in it).
         """
         if answers is None or cell_id is None or answers.position is None:
             return
@@ -128,7 +131,7 @@ class Tapes:
 
 
 class CellTape:
-    """What answers a cell's run in place of a model, and the recorder that writes the run to a file. Either may be None."""
+    """The script or Replay that answers a cell's run, and the Recorder of the run. Each is None if the run has none."""
 
     def __init__(self, model: str, answers: Answers | None, recorder: Recorder | None) -> None:
         self._model, self.answers, self._recorder = model, answers, recorder
@@ -136,7 +139,7 @@ class CellTape:
 
     @property
     def source(self) -> str:
-        """The words in a cell's head that name a demonstration, a replay or a recording; "" for any other run."""
+        """The words in the line above a run that name a demonstration, a replay or a recording; "" for any other run."""
         told = ["a demonstration, no language model"] if self._model == DEMO_MODEL else []
         if isinstance(self.answers, Replay):
             tools = " with its tools" if self.answers.plays_tools else ""
@@ -146,7 +149,7 @@ class CellTape:
         return ", ".join(told)
 
     def list_warnings(self) -> list[str]:
-        """Return warnings about the first request that differs from the recorded one, and about a recording that has stopped."""
+        """Return at most two warnings: a request of this run differs from the recorded one; the recording has stopped."""
         new = self.answers.differences[self._before :][:1] if self.answers else []
         differs = "a request differs from the recorded one; the run continues (--replay-loose)"
         stopped = self._recorder.stopped if self._recorder else ""
@@ -154,14 +157,14 @@ class CellTape:
 
 
 class TapeNotes(Observer):
-    """Shows in the head of a run which model of a recording answers, and shows each warning of a CellTape once."""
+    """Shows in the line above a run which recorded model answers, and shows each warning of the CellTape once."""
 
     def __init__(self, tape: CellTape, view: CellRun, head_for: HeadFor) -> None:
         self._tape, self._view, self._head_for = tape, view, head_for
         self._shown: set[str] = set()
 
     async def after_model(self, reply: Reply) -> None:
-        if self._tape.answers is not None:  # another model of the recording may have answered
+        if self._tape.answers is not None:  # each call of a recording may have another model
             self._view.replace_head(self._head_for(self._tape.answers.title))
         await self._warn()
 
@@ -182,14 +185,14 @@ _NOT_WITH_ROWS = {
     **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
     "attach": "for a row, only the text of its cells is sent",
 }
-"""The options that a cell with `--each` does not take -> the reason for the message."""
+"""Option that a cell with `--each` does not take -> the reason, for the message."""
 
 
 @contextlib.contextmanager
 def _in_words_of_options(
     errors: tuple[type[Exception], ...] = (ArgumentInvalid, ArgumentTypeInvalid),
 ) -> Iterator[None]:
-    """Inside the block, turn an error about an argument of the Python API into a Mistake that names the option."""
+    """Inside a `with` block, turn `errors` about the Python API's arguments into Mistakes about the cell's options."""
     try:
         yield
     except errors as error:
@@ -205,7 +208,7 @@ class Notebook:
         self.sessions: dict[str, NamedSession] = {}
         self.tapes = Tapes()
         self._without_docstring: set[str] = set()
-        """The names of tools without a docstring. A note has told the person about them."""
+        """The names of the tools whose missing docstring a note has already mentioned."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -219,11 +222,11 @@ class Notebook:
         return bool(self._shell.autoawait)
 
     def complete(self, said: Mapping[str, object]) -> Options:
-        """Return a value for each option: the value in `said`, else the notebook's setting, else the default."""
+        """Return a value for each option: the typed one in `said`, else the notebook's setting, else the default."""
         return complete(said, self.settings.said())
 
     def new_session(self, said: Mapping[str, object]) -> AsyncSession:
-        """Return a new session. The options in `said` win over the settings. Raises Mistake, or another one-line error."""
+        """Return a new session. The typed options, `said`, win over the settings. Raises Mistake, or another one-line error."""
         return self._make_session(self.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
@@ -231,7 +234,7 @@ class Notebook:
         self._make_session({**complete({"tools": [], **said}), "model": DEMO_MODEL, "api_base": None})
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
-        """Return a session with these options. `prompt` is used only for `--replay-tools`."""
+        """Return a session with these options. `prompt` serves only to choose the tools for `--replay-tools`."""
         with _in_words_of_options():
             return aagent_session(Harness.TOOL_LOOP, **self._keywords(options, prompt))
 
@@ -246,7 +249,7 @@ class Notebook:
             )
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replay else set()
         from_tape |= {"tools"} if plays_tools else set()
-        # Sorted by the number of dots in `keyword`: a row for one completion option comes after the row of `--set`, and wins.
+        # Sorted by the number of dots in `keyword`: an option for one completion option comes after `--set`, and wins.
         for option in sorted(OPTIONS, key=lambda row: row.keyword.count(".")):
             if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
@@ -271,7 +274,7 @@ class Notebook:
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
     async def run(self, typed: Options, body: str) -> Result | Rows | None:
-        """Run a cell. Return its Result; with `--each`, its Rows; for a dry run, None. Raises Mistake before the run is shown."""
+        """Run a cell. Return its Result; with `--each`, its Rows; for a dry run, None. A wrong cell raises Mistake at once."""
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
             raise Mistake(
@@ -333,7 +336,7 @@ class Notebook:
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
     ) -> tuple[NamedSession, list[Block]]:
-        """Return (the session that the cell continues, now with the configuration of `made`; notes for the person)."""
+        """Return (the cell's session, notes for the person). If the session existed, it gets the configuration of `made`."""
         name = options["session"]
         if not name:
             return NamedSession(AsyncSession(made.config, lasting=False)), []
@@ -405,7 +408,7 @@ class Notebook:
         return result
 
     def _list_notes(self, config: Config, *texts: str | None) -> list[Block]:
-        """Return notes about tools without a docstring, each once in a kernel, and about `{{name}}` without a variable."""
+        """Return notes about tools without a docstring (each tool once), and about `{{name}}` in `texts` without a variable."""
         new = [t.name for t in config.tools if not t.description and t.name not in self._without_docstring]
         self._without_docstring.update(new)
         told = f"no docstring, so the model gets no description of: {', '.join(new)}"
@@ -419,7 +422,7 @@ class Notebook:
             self.names[variable] = result
 
     async def _run_rows(self, typed: Options, body: str, cell: kernel.Cell) -> Rows | None:
-        """Run the prompt for each row of a table, and show the progress. A wrong cell raises Mistake before any row runs."""
+        """Run the prompt for each row of a table. Return the Rows; for a dry run, None. A wrong cell raises Mistake at once."""
         if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
             raise Mistake(f"{alone.typed[-1]} does not go with --each: {_NOT_WITH_ROWS[alone.name]}")
         options = self.complete(typed)
@@ -439,7 +442,7 @@ class Notebook:
             means=options["ask"],
             finish=lambda: [notice(words, "warning") for words in tape.list_warnings()],
         )
-        if not options["executor"]:  # a worker's process has no page
+        if not options["executor"]:  # another process (--executor) cannot show the page
             config = dataclasses.replace(config, observers=(*config.observers, page))
         with _in_words_of_options():
             run = self._make_rows_run(config, options, body, page)
@@ -466,7 +469,7 @@ class Notebook:
         )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run all rows. `variable` always gets the finished rows. Raises RunFailed if the run failed and has no answer."""
+        """Run all rows. `variable` gets the Rows, even after an error. Raises RunFailed if an error came before any answer."""
         try:
             await page.follow(run)
         finally:

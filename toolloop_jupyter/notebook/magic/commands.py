@@ -32,7 +32,7 @@ def _say(text: str) -> None:
 
 
 def run(book: Notebook, line: str) -> object:
-    """Run one `%toolloop` line, and return the value for the cell. Raises Mistake for a wrong line."""
+    """Run one `%toolloop` line. Return its value (the messages of `history`), else None. Raises Mistake for a wrong line."""
     words = split_words(line)
     if not words or words[0].startswith("-"):
         configure(book, parse(line, book.names))
@@ -76,7 +76,7 @@ def status(book: Notebook) -> None:
 
 
 def _tell_spent() -> str:
-    """Return the cost of all runs of this kernel in words. Runs of the Python API count, too."""
+    """Return a text about the cost and the tokens of this kernel's runs. Runs of the Python API count, too."""
     told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
     unknown = (
         [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
@@ -85,14 +85,14 @@ def _tell_spent() -> str:
 
 
 def _measure(session: AsyncSession) -> str:
-    """Return the number of a session's turns, and the tokens of the turns that ran in this kernel, in words."""
+    """Return "2 turns, 310 tokens". Only turns that ran in this kernel add tokens. Without turns, messages are counted."""
     turns, tokens = counted(len(session.starts), "turn"), session.usage.total_tokens
     length = turns if session.starts else counted(len(session.messages()), "message")
     return f"{length}, {counted(tokens, 'token')}" if session.results else length
 
 
 def configure(book: Notebook, said: Options) -> None:
-    """Set these options as the notebook's defaults, and print the settings. If one option is wrong, set none."""
+    """Set the options `said` as the notebook's defaults, and print the settings. If one option is wrong, set none."""
     for option in OPTIONS:
         if option.name in said and not option.is_setting:
             raise Mistake(f"{option.typed[-1]} belongs on a %%toolloop cell; it cannot be a default")
@@ -104,7 +104,7 @@ def configure(book: Notebook, said: Options) -> None:
 
 
 def reset(book: Notebook, words: list[str]) -> None:
-    """Delete one session. Without a session's name, delete all sessions and the defaults."""
+    """Delete the session that `words` name. If `words` is empty, delete all sessions and the defaults."""
     if words:
         _find_session(book, words[0])
         del book.sessions[words[0]]
@@ -126,7 +126,7 @@ def history(book: Notebook, words: list[str]) -> Messages:
 
 
 def show_runs(book: Notebook, words: list[str]) -> None:
-    """Show the last run again, or all runs of a session."""
+    """Show again: all runs of the session that `words` name; if `words` is empty, this kernel's last run."""
     if not (results := _find_session(book, words[0]).session.results if words else [_get_last()]):
         raise Mistake(_NOTHING_RAN)
     for result in results:
@@ -134,7 +134,7 @@ def show_runs(book: Notebook, words: list[str]) -> None:
 
 
 def _get_last() -> Result:
-    """Return the Result of the last run in this kernel, whether a cell or the Python API has run it."""
+    """Return the Result of this kernel's last run, by a cell or by the Python API. Raises Mistake if nothing has run."""
     if (result := last()) is None:
         raise Mistake(_NOTHING_RAN)
     return result
@@ -190,7 +190,7 @@ def replay(book: Notebook, words: list[str]) -> None:
 
 
 def _find_tape(command: str, words: list[str]) -> Path | None:
-    """Return the file in `words` (`on FILE`); None if they are `off`. Raises Mistake for other words."""
+    """Return FILE if `words` are `on FILE`; None if they are `off`. Raises Mistake for other words."""
     if words == ["off"]:
         return None
     if len(words) != 2 or words[0] != "on":

@@ -26,7 +26,7 @@ from .options import in_flags
 NewSession = Callable[[Mapping[str, object]], AsyncSession]
 """Makes a session from a dict of options: name -> value."""
 WAIT = 15.0
-"""Seconds that the doctor waits for a click without `--wait`; only `live.GRACE` seconds if nobody can be asked."""
+"""Without `--wait`, the doctor waits this many seconds for a click; `live.GRACE` seconds if nobody can be asked."""
 
 _PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
@@ -34,7 +34,7 @@ _INSTEAD = {
     "input": "approvals are typed: y, n REASON, e, a",
     "nobody": "approvals are denied",
 }
-"""A value of `live.find_means()`: how a person can be asked -> a text that says what happens to approvals."""
+"""How a person can be asked (a value of `live.find_means()`) -> a text that says what happens to approvals."""
 _BUTTONS = "approval buttons"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
 _ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
@@ -56,9 +56,10 @@ class Finding:
 def run(
     words: list[str], *, ask: Means, awaits: bool, names: Mapping[str, object], new_session: NewSession
 ) -> None:
-    """Examine the kernel and the front-end, and show a table. `words` are `--model MODEL` and `--wait SECONDS`.
+    """Examine the kernel, the front-end and the sources of tools in `names`, and show a table.
 
-    `ask` is the setting `ToolLoop.ask`. `awaits` is True if `await` works in cells. Raises Mistake for other words.
+    `words` may be `--model MODEL` and `--wait SECONDS`; other words raise Mistake. `ask` is the setting `ToolLoop.ask`.
+    `awaits` is True if `await` works in cells.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
@@ -95,7 +96,7 @@ def _read_words(words: list[str]) -> tuple[str | None, float | None]:
 
 
 def _describe_bytecode() -> Iterator[Finding]:
-    """Yield a finding if LiteLLM's files have no bytecode and cannot get any."""
+    """Yield a finding if LiteLLM's files have no bytecode, and Python cannot write any."""
     if missing := explain_missing_bytecode():
         folder, cause = missing
         says = f"its files have no bytecode, so each kernel compiles them anew, for some seconds: {cause}"
@@ -104,7 +105,7 @@ def _describe_bytecode() -> Iterator[Finding]:
 
 
 def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
-    """Yield the findings about the kernel. `click` is the finding about the button."""
+    """Yield the findings about the kernel. `click` is the finding that `_try_buttons` has returned."""
     if awaits:
         yield Finding(
             "awaited cells", "ok", "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
@@ -137,7 +138,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 
 def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
-    """Show a button if buttons may work here, and wait for a click. If no button is shown, the finding says why."""
+    """Show a button if buttons may work here, and wait for a click. Else the finding says why no button is shown."""
     means = live.find_means(wish)
     instead = _INSTEAD[means]
     if not kernel.in_kernel():
@@ -157,7 +158,7 @@ def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
 
 
 async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
-    """Show a button, and wait for a click. Only a click proves that the front-end sends clicks: no message says so."""
+    """Show a button, and wait for a click. Only a click proves that the front-end sends clicks: it never says so itself."""
     from ..widgets import ClickTest
 
     loop, clicked = asyncio.get_running_loop(), asyncio.Event()
@@ -191,7 +192,8 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    session.configure(dataclasses.replace(session.config, host=Host()))  # so `%toolloop show` skips this run
+    # With a plain Host, `%toolloop show` skips this run.
+    session.configure(dataclasses.replace(session.config, host=Host()))
     try:
         async with kernel.serving_clicks():
             result = await session.arun("Answer with one word: ready")

@@ -1,7 +1,7 @@
 """Register `%%toolloop` and `%toolloop` with a shell, and find the `%%toolloop` cells.
 
-An input transformer rewrites a `%%toolloop` cell into one `await`. So no loop runs inside another, and Run All runs the cells
-in order. We also register a cell magic, for `run_cell_magic` and for cells inside `%%time`. This magic waits in
+An input transformer rewrites a `%%toolloop` cell into one `await`. So no event loop runs inside another, and Run All runs the
+cells in order. We also register a cell magic, for `run_cell_magic` and for cells inside `%%time`. This magic waits in
 `kernel.run_sync`, since IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
 
 Loading the extension imports neither pydantic nor litellm. The first cell that needs them imports them.
@@ -92,15 +92,15 @@ def split_cell(text: str) -> tuple[str, str] | None:
 
 
 def _body_as_typed(body: str) -> str:
-    """Return the body without the newline that IPython adds to a cell that has none at its end.
+    """Return the body without a single newline at its end: IPython adds one to each cell that does not end with a newline.
 
-    A person's own single newline is removed as well. A blank line at the end, or a carriage return before the newline, stays.
+    So a person's own single newline is removed, too. Two newlines stay, and so does a newline after a carriage return.
     """
     return body if body.endswith(("\n\n", "\r\n")) else body.removesuffix("\n")
 
 
 def explain_misplaced(text: str) -> str | None:
-    """Return a hint for a cell that was meant as a `%%toolloop` cell; else None. IPython's own message would not help."""
+    """Return a hint for `%toolloop` with a prompt, or `%%toolloop` below line 1; else None. IPython's message does not help."""
     if "%toolloop" not in text or text.lstrip().startswith("%%"):
         return None
     single = _SINGLE.match(text)
@@ -118,7 +118,7 @@ def _is_python(code: str) -> bool:
     """Return whether `code` is complete Python code. Magics are allowed. Code that ends inside a string is not complete."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    manager: Any = TransformerManager  # without types before IPython 9
+    manager: Any = TransformerManager  # IPython has no types for it before version 9
     try:
         ast.parse(manager().transform_cell(code))
     except (SyntaxError, ValueError, RecursionError):
@@ -127,19 +127,22 @@ def _is_python(code: str) -> bool:
 
 
 def _transform(lines: list[str]) -> list[str]:
-    """Rewrite a `%%toolloop` cell into one `await`. IPython calls this transformer first, so the prompt is as typed."""
+    """Rewrite a `%%toolloop` cell into one `await`. A misplaced one raises an error with a hint. Other cells stay.
+
+    IPython calls this transformer before all others, so the prompt is still as typed.
+    """
     text = "".join(lines)
     parts = split_cell(text)
     if parts is None:
         hint = explain_misplaced(text)
         return lines if hint is None else [_HINT.format(hint=hint)]
     if _cannot_await():
-        return lines  # the registered magic runs it
+        return lines  # IPython then calls the registered cell magic
     return [_CALL.format(line=parts[0], body=parts[1])]
 
 
-# In a terminal, IPython checks after each line whether the cell is complete. This check does not call transformers with this
-# mark (7.34 to 9.18). Without the mark, a cell would be complete after its first line, before the person can type a prompt.
+# In a terminal, IPython checks after each line whether the cell is complete. This check skips transformers with
+# `has_side_effects` (7.34 to 9.18). If it called ours, a cell would be complete before the person can type a prompt.
 _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
@@ -170,7 +173,7 @@ def _cannot_await() -> bool:
 async def run_cell(line: str, body: str) -> Result | Rows | None:
     """Run one `%%toolloop` cell. Return its Result; with `--each`, its Rows; for a dry run, None.
 
-    Raises Mistake, or another error of one line, if the cell is wrong; OutputInvalid or RunFailed if the run failed.
+    Raises Mistake, or another one-line error, if the cell is wrong; OutputInvalid or RunFailed if the run failed.
     """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
@@ -196,10 +199,10 @@ def _line_magic(line: str) -> object:
 class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
-    If the default model needs litellm, the import starts directly after a cell. For models that are Python code it does not
-    start, so that the kernel of a lesson needs little memory. A default model that is a word, such as "o3", may be a variable
-    that a later cell makes. Then the import starts when the kernel has been idle for `IDLE` seconds, unless an earlier run has
-    used a model that is Python code.
+    If the default model needs litellm, the import starts directly after a cell. If the default model is Python code (such as
+    a ScriptedModel), no import starts: the kernel of a lesson then needs little memory. A default model with a name such as
+    "o3" may be a variable that a later cell makes. In this case, the import starts when the kernel has been idle for `IDLE`
+    seconds, unless an earlier run has used a model that is Python code.
     """
 
     IDLE = 1.0
@@ -209,7 +212,7 @@ class _BackgroundImport:
         self._timer: threading.Timer | None = None
 
     def before_cell(self, *_: object) -> None:
-        """The kernel is no longer idle: the import that waits for an idle kernel does not start."""
+        """Stop the timer that would start the import, since the kernel is no longer idle."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -233,17 +236,17 @@ class _BackgroundImport:
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
 _ASYNC_CALL = re.compile(r"\b(aagent|arun|aagent_session|show)\(")
-"""A call of one of our async functions, which a person may have written inside `asyncio.run(…)`."""
+"""Matches a call of one of our async functions. A person may have written it inside `asyncio.run(…)`."""
 _RUNNING_ALREADY = (
     "asyncio.run() cannot be called from a running event loop",
     "This event loop is already running",
     "Cannot run the event loop while another loop is running",
 )
-"""asyncio's messages (3.10 to 3.14) if code calls `asyncio.run` or `run_until_complete` while a loop is running."""
+"""asyncio's messages (Python 3.10 to 3.14) for `asyncio.run` or `run_until_complete` while an event loop is running."""
 
 
 def _explain_running_loop(result: Any) -> None:
-    """If a cell has failed because the kernel's loop is running already, print what to write instead."""
+    """If a cell has failed because the kernel's event loop is running already, print what to write instead."""
     error = result.error_in_exec
     if not isinstance(error, RuntimeError) or not str(error).startswith(_RUNNING_ALREADY):
         return
@@ -261,7 +264,7 @@ _MAGICS = ("%%toolloop", "%toolloop")
 
 
 class _Extension:
-    """Registers everything with one shell, and notes how to undo each registration."""
+    """Registers our magics, settings and completions with one shell, and notes how to undo each registration."""
 
     def __init__(self, shell: Any) -> None:
         from IPython.core.magic import no_var_expand
@@ -293,7 +296,7 @@ class _Extension:
         self._listen("post_run_cell", importer.after_cell)
         self._listen("post_run_cell", _explain_running_loop)
         self.take_out = self._undo.close
-        """Removes everything from the shell."""
+        """Undoes all registrations."""
 
     def notebook(self) -> Notebook:
         """Return the state of `%%toolloop` in this kernel."""
@@ -308,7 +311,7 @@ class _Extension:
         self._undo.callback(self.shell.events.unregister, event, callback)
 
     def _follow(self, setting: str, apply: Callable[[Any], None]) -> None:
-        """Call `apply` with each new value of a setting, and with the value that a configuration file has set."""
+        """Call `apply` with each new value of the setting; call it at once if a configuration file has set a value."""
 
         def changed(*_: object) -> None:
             apply(getattr(self.settings, setting))
@@ -319,7 +322,7 @@ class _Extension:
             changed()
 
     def _nest(self, *_: object) -> None:
-        """Follow the setting `nest`. Its effect lasts until the kernel ends, so False cannot be set again."""
+        """Apply a new value of the setting `nest`. True lasts until the kernel ends: after it, False raises Mistake."""
         if self.settings.nest:  # type: ignore[attr-defined]
             try:
                 kernel.nest_loop()
@@ -331,13 +334,18 @@ class _Extension:
             raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
 
     def _nest_from_file(self, *_: object) -> None:
-        """Follow `nest` of a configuration file, which is read before the kernel has a loop. A terminal has no such loop."""
+        """Before a cell, apply `nest = True` of a configuration file: when IPython read the file, the kernel had no loop yet.
+
+        In a terminal, do nothing, since there is no such loop.
+        """
         if kernel.find_kernel_loop() is not None:
             self._nest()
 
     def _offer_completions(self) -> None:
-        """Register completions for our lines. On IPython 8.6 and later, register a matcher. It gives each completion a type, and
-        suppresses Python's completions. On older versions, register a custom completer. Jedi's completions then appear, too.
+        """Register Tab completions for lines that begin with `%%toolloop` or `%toolloop`.
+
+        On IPython 8.6 and later, register a matcher. It gives each completion a type, and suppresses Python's completions. On
+        older versions, register a custom completer. Jedi's completions then appear, too.
         """
         from IPython.core import completer
 
@@ -396,7 +404,7 @@ def load_extension(shell: Any) -> None:
 
 
 def unload_extension(_shell: object) -> None:
-    """Remove everything from the shell."""
+    """Undo what `load_extension` has registered. If nothing is registered, do nothing."""
     if _loaded:
         _loaded.pop().take_out()
         kernel.unwatch_cells()

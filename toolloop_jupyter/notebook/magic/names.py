@@ -1,4 +1,4 @@
-"""The notebook's variables that an option line or a prompt may name: find them, and offer them for Tab.
+"""The notebook's variables that an option line or a prompt may name: find them, and offer them as Tab completions.
 
 If a name is wrong, a function here raises Mistake, and the message says what to type instead.
 """
@@ -28,12 +28,12 @@ from .. import kernel
 from .options import OPTIONS, Kind, Names, Option, find_option, read_pairs
 
 Fits = Callable[[object], bool]
-"""Returns whether a value can be of the kind that is looked for."""
+"""Returns whether a value is of the wanted kind, for example a table."""
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
-    """Return an option's value as the Python API takes it: the object behind a name, a filled-in text; None if there is none."""
+    """Return the `value` of `option` for the Python API: for a name, the object with this name. None if there is no value."""
     # An empty --permissions must be an error. If it counted as no value, the default would let all calls run.
     if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
@@ -66,7 +66,7 @@ def resolve(option: Option, value: Any, names: Names) -> object:
 
 
 def read_template(text: str, names: Names) -> Template:
-    """Return `text` as a Template: the value of a notebook variable stands in the place of each `{{name}}`.
+    """Return `text` as a Template. It has the variable's value in the place of each `{{name}}` of a notebook variable.
 
     All other double braces stay as typed (see `note_left`). Double braces inside a variable's text stay, too.
     """
@@ -81,7 +81,7 @@ def read_template(text: str, names: Names) -> Template:
 
 
 def fill_in(text: str, names: Names) -> str:
-    """Replace each `{{name}}` of a notebook variable by its value as text. Raises Mistake for a value without a text."""
+    """Replace each `{{name}}` of a notebook variable by its value as text. Raises Mistake if the value's own code fails."""
     try:
         pieces = read_template(text, names).pieces
         return "".join(p if isinstance(p, str) else tell_text(p, kernel.name_cells) for p in pieces)
@@ -97,7 +97,7 @@ def find_named(text: str, names: Names) -> dict[str, object]:
 
 
 def _find_value(name: str, names: Names) -> object:
-    """Return the value for `{{name}}`, else MISSING. `{{Err}}` without a variable `Err` is the last error that was shown."""
+    """Return the value for `{{name}}`; MISSING if there is none. Without a variable `Err`, `{{Err}}` is the last error shown."""
     if name in names:
         return names[name]
     # IPython stores the error that it has shown last in `sys.last_value`, as Python does.
@@ -106,13 +106,13 @@ def _find_value(name: str, names: Names) -> object:
 
 
 def _read_name(match: re.Match[str]) -> str:
-    """Return the text in double braces as Python spells a name ("ö" as one character); "" if the text cannot be a name."""
+    """Return the name in double braces in Python's spelling (NFKC: "ö" is one character); "" if it cannot be a name."""
     name = unicodedata.normalize("NFKC", match[1])
     return name if name.isidentifier() else ""
 
 
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
-    """Return notes about names in double braces without a variable. The note is a warning if a variable has a similar name."""
+    """Return notes about each `{{name}}` without a variable: (text, "warning" if a variable has a similar name, else "info")."""
     told: list[tuple[str, Literal["info", "warning"]]] = []
     unlike = []
     for name in dict.fromkeys(map(_read_name, IN_BRACES.finditer(text))):
@@ -134,7 +134,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def find_file(path: str) -> Path:
-    """Return the full path of a file that a person has named. Raises Mistake if `path` cannot be a path."""
+    """Return the full path for a typed `path`. Raises Mistake if `path` cannot be a file's path."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # for example a link to itself, or a null character
@@ -142,7 +142,10 @@ def find_file(path: str) -> Path:
 
 
 def find_attached(name: str, names: Names) -> Named:
-    """Return the value of the variable in `--attach NAME`, else NAME as a path. A str is a path. Raises Mistake for a URL."""
+    """Return what `--attach NAME` attaches: the value of the variable NAME, else the file at the path NAME.
+
+    If the value is a str, it is a path, too. Raises Mistake for a URL, and for a value that is a str but no file's path.
+    """
     value = names.get(name, name)
     if not isinstance(value, str):
         return Named(value.name if isinstance(value, PurePath) else name, value)
@@ -163,7 +166,7 @@ def find_attached(name: str, names: Names) -> Named:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -> object:
-    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if there is none, or if `fits` refuses it.
+    """Return the object with the name `dotted`, such as `tools.search`. Raises Mistake if none exists, or if `fits` rejects it.
 
     `what` is the word for such an object in the message, for example "tool".
     """
@@ -174,7 +177,7 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
         raise Mistake(f"there is no {what} {dotted!r} in this notebook; {hint}")
     found = names[first]
     for part in rest:
-        inner = attempt_call(getattr, found, part)  # a property of the person's class may raise anything
+        inner = attempt_call(getattr, found, part)  # a property of a person's class may raise any exception
         if isinstance(inner, Raised):
             why = f"{type(found).__name__} has no {part!r}"
             if not isinstance(inner.error, AttributeError):
@@ -187,20 +190,20 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
 
 
 def _list_own(names: Names, fits: Fits = lambda _: True) -> list[str]:
-    """Return the names of the person's own variables that fit: no private ones, and none that IPython has made."""
+    """Return the names of the person's variables whose values `fits` accepts. Private and IPython's variables are left out."""
     shown = (name for name in names if not name.startswith("_") and name not in ("In", "Out"))
     return [name for name in shown if fits(names[name]) and not _is_ipythons(names[name])]
 
 
 def _is_ipythons(value: object) -> bool:
-    """Return whether IPython has made this variable of the notebook: `open`, `exit` or `get_ipython`."""
+    """Return whether IPython, and not the person, has put `value` into the notebook: `open`, `exit` or `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
     return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
 
 
 def _find_near(names: Names, name: str, fits: Fits = lambda _: True) -> str:
-    """Return the name of a variable that is similar to `name`; "" if there is none."""
+    """Return the variable name that is most similar to `name`; "" if none is. Only variables that `fits` accepts count."""
     candidates = {own.lower(): own for own in _list_own(names, fits)}
     near = difflib.get_close_matches(name.lower(), candidates, n=1)
     return candidates[near[0]] if near else ""
@@ -220,7 +223,7 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """Return the functions that the words in `wanted` name. A word may have several names, with commas between them.
+    """Return the functions that the words in `wanted` name. A word may be several names with commas between them.
 
     The name of a list, or of a ToolSource, means all functions in it.
     """
@@ -259,7 +262,7 @@ def _holds_functions(value: object) -> bool:
 
 def holds_rows(value: object) -> bool:
     """Return whether `value` can be the table of `--each`: a DataFrame, a list or another iterable, not a text or a mapping."""
-    kind = type(value)  # `value.__class__` may be anything, or raise
+    kind = type(value)  # `value.__class__` may be anything, or raise an exception
     return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
 
 
@@ -269,7 +272,7 @@ def _is_executor(value: object) -> bool:
 
 
 def find_output(names: Names, name: str) -> object:
-    """Return the type for `--output`: a pydantic model, dataclass or other type in a variable, or a built-in type (`int`)."""
+    """Return the type `name` for `--output`: a variable's value (a pydantic model, a dataclass, …) or a built-in type (`int`)."""
     if name not in names and isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
     if "[" in name:
@@ -288,14 +291,14 @@ def _is_type(value: object) -> bool:
 
 
 def _is_output(value: object) -> bool:
-    """Return whether `value` is a pydantic model or a dataclass, as a class."""
+    """Return whether `value` is a pydantic model class or a dataclass, and not an instance of one."""
     return isinstance(value, type) and (
         hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
     )
 
 
 def find_model(names: Names, name: str) -> object:
-    """Return the ScriptedModel or the str in the variable `name`. Without a variable, return `name`: LiteLLM's model name."""
+    """Return the value of the variable `name`: a ScriptedModel or a model's name. Without such a variable, return `name`."""
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
@@ -326,10 +329,10 @@ def find_policy(names: Names, name: str) -> object:
 def leave_out_others(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
-    """Return the policy without the rules for the notebook's other tools, so that cells with other tools can share a mapping.
+    """Return the policy without rules for tools that this cell lacks, so that cells with other tools can share a mapping.
 
-    Other tools are the notebook's other functions, and those of the session's earlier cells (`had`). All other rules stay, so
-    that `check_names` can find a misspelt tool name.
+    `functions` are the tools of this cell. The rules for the notebook's other functions, and for the tools of the session's
+    earlier cells (`had`), are left out. All other rules stay, so that `check_names` can find a misspelt tool name.
     """
     if not isinstance(policy, Mapping):
         return policy
@@ -351,8 +354,8 @@ _SURELY_A_NAME = re.compile(
 def find_key(names: Names, name: str) -> str:
     """Return the API key in the environment variable or notebook variable `name`.
 
-    Raises Mistake if there is no key. The person may have typed the key itself instead of `name`. So the message repeats
-    `name` only if it cannot be a key.
+    Raises Mistake if there is no key. The person may have typed the key itself instead of a name. So the message repeats
+    `name` only if `name` cannot be an API key.
     """
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
@@ -370,7 +373,7 @@ def find_key(names: Names, name: str) -> str:
 
 
 def show_key(names: Names, name: str) -> str:
-    """Return the name of an API key's variable for a message. If `name` may be a key itself, return other words."""
+    """Return `name`, the variable of an API key, for a message. If `name` may be an API key itself, return other words."""
     known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
     return name if known else "[not the name of a variable]"
 
@@ -450,7 +453,7 @@ def _list_values(option: Option, word: str, names: Names, sessions: Collection[s
 
 
 def _may_be_policy(names: Names) -> Fits:
-    """Return a function for `_list_own`: a policy is a mapping of tools to modes, or a function that is not a tool."""
+    """Return a `fits` for `_list_own`. It accepts a mapping of tools to modes, and a function that is not a tool."""
     tools = find_marked_tools(names)
 
     def fits(value: object) -> bool:

@@ -30,7 +30,7 @@ from ...core.text import IN_BRACES, holds_key, names_key
 Names = Mapping[str, object]
 """The notebook's variables."""
 Options = dict[str, Any]
-"""Values of options by their names. `parse` returns only the typed ones."""
+"""Name of an option -> its value. `parse` returns only the options that were typed."""
 
 
 class Kind(Enum):
@@ -61,14 +61,14 @@ class Option:
     """One row of the table."""
 
     flags: str
-    """The flags, such as "-m --model". The last one names the option. A word without a dash is only a setting."""
+    """The flags, such as "-m --model". The last one names the option. A name without a dash is a setting that has no flag."""
     kind: Kind
     takes: str = ""
     """The placeholder of the value in the help; "" if the help lists the choices."""
     help: str = ""
     keyword: str = ""
-    """The keyword argument for the value: of `amap` if `is_of_rows`, else of `aagent_session`. "options.x" is the field x of
-    ToolLoopOptions, "options.completion_kwargs.x" is a completion option."""
+    """The keyword argument that gets the value: of `amap` if `is_of_rows`, else of `aagent_session`; "" for none. "options.x"
+    is the field x of ToolLoopOptions, "options.completion_kwargs.x" is a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
@@ -80,7 +80,7 @@ class Option:
     also: str = ""
     """Other words that people may type for this option. The message for such a word names this option."""
     is_of_rows: bool = False
-    """True if the option is for a run for each row of a table. It then needs `--each`, and `keyword` is an argument of `amap`."""
+    """True if the option needs `--each` (a run for each row of a table). `keyword` is then an argument of `amap`."""
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class Option:
 
     @property
     def check(self) -> Check:
-        """The check of the value."""
+        """The Check that a value of the option must pass."""
         match self.kind:
             case Kind.SWITCH:
                 return Check(bool, "True or False", or_none=False)
@@ -128,7 +128,7 @@ class Option:
         return [] if self.kind in (Kind.TOOLS, Kind.MODELS) else ""
 
     def read(self, value: object, names: Names | None = None) -> object:
-        """Convert a value that was typed, or set with `%config`. Raises Mistake for a value that is not allowed."""
+        """Return a value that was typed, or set with `%config`, in its right type. Raises Mistake if it is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
         if self.kind in (Kind.TOOLS, Kind.MODELS) and isinstance(value, str):
@@ -289,7 +289,7 @@ def split_words(line: str) -> list[str]:
     """
     words = shlex.shlex("".join(_quote_data(line)), posix=True, punctuation_chars="")
     words.commenters, words.whitespace_split = "", True
-    words.whitespace += "\u00a0"  # text from a web page may have such spaces
+    words.whitespace += "\u00a0"  # a no-break space: text from a web page may have some
     try:
         return list(words)
     except ValueError:
@@ -302,7 +302,7 @@ _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])
 
 
 def _quote_data(line: str) -> Iterator[str]:
-    """Yield the pieces of the line. Put quotes around a value that is a list or dict, so that quotes inside the value stay."""
+    """Yield the pieces of the line. Put quotes around a list or dict: shlex then keeps the quotes inside it."""
     at = 0
     while piece := _PIECE.match(line, at):
         at = piece.end()
@@ -355,7 +355,7 @@ def _redact(message: str) -> str:
 
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
-    """Return a message for a word that is neither an option nor the value of an option. It says what to write instead."""
+    """Return a message for a `word` that is no option, and no value of an option. The message says what to write instead."""
     if word.startswith("-") and word.strip("-"):
         return _explain_unknown_flag(word.partition("=")[0])
     at = words.index(word)
@@ -409,7 +409,7 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
 
 
 def _read_literal(text: str) -> list[object]:
-    """Return [the value of `text`] if it is JSON, or a Python literal that JSON can hold (`.5`, `10_000`, `None`, `['a']`)."""
+    """Return [value] if `text` is JSON, or a Python literal that JSON can hold (`.5`, `10_000`, `None`, `['a']`); else []."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text.strip())
@@ -487,7 +487,7 @@ class Setting(TraitType[object, object]):
         self.tag(config=True)
 
     def validate(self, _: object, value: object) -> object:
-        """Return the converted value; for None and "" the initial value. Raises Mistake if the option does not accept it."""
+        """Return the converted value; for None and "", the initial value. Raises Mistake for a value that is not allowed."""
         return self.option.unset if value in (None, "") else self.option.read(value)
 
     def from_string_list(self, words: list[str]) -> list[str]:
@@ -517,7 +517,7 @@ ToolLoop: type[Settings] = types.new_class(
 
 
 def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
-    """Return a value for each option: the value in `said`, else the notebook's setting, else the default."""
+    """Return a value for each option: the typed one in `said`, else the one in `settings`, else the default."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
     options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO_MODEL
     return options

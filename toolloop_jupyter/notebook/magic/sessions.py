@@ -43,7 +43,7 @@ class TurnOrigin:
 
     @classmethod
     def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """Return the origin of a turn of the cell with this id. `said`: the options of this and earlier cells of the session."""
+        """Return the origin of a turn by the cell `cell_id`. `said`: the options of this and the session's earlier cells."""
         lasting = {
             option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
         }
@@ -66,7 +66,7 @@ class NamedSession:
     """True if `tell_that_turns_add_up` has returned its note."""
 
     def tell_that_turns_add_up(self, name: str) -> list[str]:
-        """Return a note if the front-end sends no cell ids: a cell that runs again adds a turn. Once only, after turn 1."""
+        """Return [note] once, from turn 2 on; else []. The note: without cell ids, a cell that runs again adds a turn."""
         number = len(self.turns()) + 1
         if number == 1 or self._has_told:
             return []
@@ -80,7 +80,7 @@ class NamedSession:
         return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
-        """Return the number of the turn that the cell with this id has made in an earlier execution, or None."""
+        """Return the number (from 0) of the turn that this cell has made in another execution; None if there is no such turn."""
         cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):
@@ -97,7 +97,7 @@ class NamedSession:
         self.cells = [*self.turns(), run]
 
     def go_back(self, turn: int) -> ReplacedTurns:
-        """Remove turn number `turn` and all later turns. The next turn replaces them."""
+        """Remove turn number `turn` and all later turns, and return them. The next turn replaces them."""
         later = [self._show_prompt(number) for number in range(turn + 1, len(self.turns()))]
         restore, cells, before = self.session.bookmark(), self.turns(), self.count_answers()
 
@@ -121,7 +121,7 @@ class NamedSession:
         return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
     def cells_of_turns(self) -> list[list[object]]:
-        """Return a list that is kept with the messages: for each turn, [index of the first message, hashed cell id]."""
+        """Return a list that is kept with the messages: for each turn, [index of its first message, hashed cell id]."""
         return [[start, turn.cell] for start, turn in zip(self.session.starts, self.turns(), strict=True)]
 
 
@@ -133,9 +133,9 @@ class ReplacedTurns:
     later: list[str]
     """The prompts of the removed turns that came after this cell's turn."""
     put_back: Callable[[], None] | None
-    """None if the removed turns had no answer: then nothing is put back."""
+    """Puts the removed turns back; None if they had no answer."""
     answers: int
-    """The number of the model's messages without the removed turns."""
+    """How many messages of a model the session has without the removed turns."""
     are_back: bool = False
 
     @property
@@ -150,7 +150,7 @@ class ReplacedTurns:
         return "" if not self.later else one if len(self.later) == 1 else many.format(len(self.later))
 
     def settle(self) -> str | None:
-        """After the run, put the turns back if the run got no answer. Return a note about this, or None."""
+        """After the run: if it got no answer, put the turns back, and return a note about this. Else return None."""
         has_answer = self.named.session.busy or self.named.count_answers() > self.answers
         if self.put_back is not None and not has_answer:
             self.put_back()
@@ -162,7 +162,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """Read a list of `cells_of_turns` as (index of each turn's first message, origins). Return ([], []) if it is not valid."""
+    """Return (index of each turn's first message, origins) from a list of `cells_of_turns`; ([], []) if it is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
@@ -176,7 +176,7 @@ MIME = "application/vnd.toolloop.conversation+json"
 
 @dataclass(frozen=True)
 class SavedConversation:
-    """A saved conversation. For each turn, it has the index of the first message and the cell."""
+    """A saved conversation. For each turn, `starts` has the index of its first message, and `cells` its origin."""
 
     messages: list[dict[str, Any]]
     starts: list[int]
@@ -197,7 +197,7 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
 
 
 def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copy a message, but leave out its pictures and files. Otherwise each later cell would keep another copy of each file."""
+    """Return a person's message without its pictures and files: each later cell would keep another copy of each file."""
     if message["role"] != "user":
         return message
     return {**message, "content": conversation.leave_out_parts(message["content"], _NOT_KEPT)}
@@ -214,7 +214,7 @@ def save(named: NamedSession, path: str) -> int:
 
 
 def load_session(path: Path) -> SavedConversation:
-    """Read a session from a file that `save` has written. Raises HistoryInvalid."""
+    """Read a session from a file that `save` has written. Raises HistoryInvalid if the file has no valid conversation."""
     messages = conversation.load_messages(path)
     data = json.loads(path.read_text(encoding="utf-8-sig"))
     turns = data.get("turns") if isinstance(data, dict) else None
@@ -251,7 +251,10 @@ def _read_time(data: Mapping[str, object]) -> float:
 
 
 def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
-    """Return the path of this kernel's notebook, or None. jupyter_server 2 sets JPY_SESSION_NAME, VS Code __vsc_ipynb_file__."""
+    """Return the path of this kernel's notebook; None if it is not known.
+
+    jupyter_server 2 sets the environment variable JPY_SESSION_NAME, VS Code the notebook's variable __vsc_ipynb_file__.
+    """
     given = [str(names.get("__vsc_ipynb_file__") or ""), os.environ.get("JPY_SESSION_NAME", "")]
     paths = [Path(path) for path in given if path.endswith(".ipynb")]
     return next((path for one in paths for path in (one, Path(one.name)) if path.is_file()), None)

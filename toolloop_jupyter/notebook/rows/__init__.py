@@ -1,3 +1,3 @@
-"""Show a rows run in its cell: its progress, its finished rows, and the approval cards of its tool calls."""
+"""Show a rows run in its cell: the progress, the finished rows, and the approval cards of the tool calls."""
 
 from .page import RowsPage, tell_size_of_rows

@@ -1,4 +1,4 @@
-"""Show a rows run in its cell. A rows run makes one model run for each row of a table.
+"""Show a rows run in its cell. A rows run runs the prompt once for each row of a table.
 
 One block shows all rows. Below the block is at most one approval card at a time. A timer draws the progress ten times per
 second. So the notebook gets at most ten messages per second, even if a thousand rows end per second.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two drawings of the progress."""
 FIRST_LINE = 10.0
-"""`LinesNowAndThen` prints its first line after this many seconds. Each further wait is twice as long."""
+"""`LinesNowAndThen` prints its first line after this many seconds. Each further wait is twice as long as the one before."""
 LONGEST_WAIT = 300.0
 """`LinesNowAndThen` waits at most this many seconds between two lines."""
 
@@ -75,7 +75,7 @@ class RowsPage(Observer):
 
     def before_import(self) -> bool:
         self._is_loading = True
-        return isinstance(self._screen, BlockInCell)  # only this screen shows `_state`
+        return isinstance(self._screen, BlockInCell)  # True: only this screen shows the wait
 
     async def follow(self, run: RowsRun) -> None:
         """Run the rows to the end and show them. An interrupt of the kernel ends the run, like a click on Stop."""
@@ -110,7 +110,7 @@ class RowsPage(Observer):
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
-        """Ask a person to approve a tool call of a row. Afterwards, the card is removed: the row's Result has the decision."""
+        """Ask a person to approve a tool call of row `number`. Then remove the card: the row's Result has the decision."""
         row = name_row(number, total)
 
         async def show_card(asked: Approval) -> None:
@@ -140,7 +140,7 @@ CHARACTERS_OF_A_TOKEN = 4
 def tell_size_of_rows(request: Request, total: int | None) -> str:
     """Return a sentence with the number of rows, and an estimate of the tokens in their first requests.
 
-    The estimate takes each request to be as long as `request`, the request of the first row.
+    `request` is the first row's. The estimate assumes that the others are as long. `total` is None if it is not known.
     """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
@@ -225,7 +225,7 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Prints the progress in lines, after longer and longer waits. For nbconvert, and for cells without replaceable output."""
+    """Prints the progress in lines, after longer and longer waits. For nbconvert, and for output that cannot be replaced."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
