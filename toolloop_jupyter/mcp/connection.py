@@ -44,7 +44,7 @@ MANY_TOOLS = 128
 `CompletionCreateParams#tools`). If a request has more tools, OpenAI's API answers with the error "array_above_max_length"
 (zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
 MANY_TOKENS = 5_000
-"""If all tools of a server have more tokens than this, `connect()` warns: each request to the model sends all these tokens."""
+"""If a server's tools together have more tokens than this, `connect()` warns: each request to the model sends all of them."""
 _BY_HAND = 600.0
 """How many seconds a call may take if the user's code calls the tool directly, without a model."""
 
@@ -196,18 +196,21 @@ class Connection(ToolSource):
 
 
 def _read_names(given: Iterable[str]) -> frozenset[str]:
-    """Return the names as a set. A text is one name."""
+    """Return the names as a set. If `given` is one text, it is the only name."""
     return frozenset([given] if isinstance(given, str) else given)
 
 
 class _ToolList:
-    """The list of tools that was read last, and the pinned list, which a person sees. Each maps a tool's name to JSON text."""
+    """Two lists of the server's tools: the one that was read last, and the pinned one. A person sees the pinned list.
+
+    Each list maps a tool's name to the tool as JSON text.
+    """
 
     def __init__(self) -> None:
         self._listed: dict[str, str] = {}
         self._pinned: dict[str, str] = {}
         self._news: object | None = None
-        """None if `_listed` is up to date. Each possible change of the server's list sets a new object."""
+        """None if `_listed` is up to date. Whenever the server's list may have changed, this becomes a new object."""
 
     def note_change(self) -> None:
         """Note that the server's list may have changed."""
@@ -217,7 +220,7 @@ class _ToolList:
         """Read the tools of all pages of the list: at most MOST_TOOLS tools and _MOST_PAGES pages.
 
         If several tools have the same name, only the first one is used. If the list may have changed during the reading, the
-        next call reads the list again.
+        next call of a tool reads the list again.
         """
         news, cursor = self._news, None
         found: dict[str, Any] = {}
@@ -241,7 +244,7 @@ class _ToolList:
     async def check(self, tool: ServerTool, client: Any) -> None:
         """Raise ServerError if the server has removed the tool, or has changed it since it was pinned.
 
-        If the list may have changed, read it first. A second call that begins before the new list arrives also reads the list.
+        If the list may have changed, read it first. If a second call begins before the new list is there, it reads the list, too.
         """
         if self._news is not None:
             await self.read(client)
@@ -256,7 +259,7 @@ class _ToolList:
 
     @property
     def has_changed(self) -> bool:
-        """True if the list differs from the pinned list, or may have changed since it was read."""
+        """True if the list that was read last differs from the pinned list, or if the server may have changed its list since."""
         return self._news is not None or self._listed != self._pinned
 
 
@@ -347,7 +350,7 @@ class _Life:
         return work
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
-        """Return the value of the server's answer. Raises ServerError, with the last lines of stderr if the server is gone."""
+        """Return the value in `outcome`. Raises ServerError; if the server is gone, its last lines on stderr are in the error."""
         error = outcome.error
         if error is None:
             return outcome.value
@@ -372,7 +375,7 @@ class _Life:
     def _open(self) -> Link:
         """Return the open link. If there is none, open a new link. Raises ConnectionFailed.
 
-        If the new link replaces an earlier link, the next call reads the server's list of tools again.
+        If the new link replaces an earlier link, the next call of a tool reads the server's list of tools again.
         """
         with self._lock:
             if self.closed:
@@ -400,9 +403,9 @@ class _Life:
 # --- connect ----------------------------------------------------------------------------------------------------
 
 _Line: TypeAlias = tuple[str, int, str]
-"""A line of a cell that calls `connect()`: (the cell's file name, the line's number, the target's title)."""
+"""A line of code that calls `connect()` in a cell: (the cell's file name, the line's number, the target's title)."""
 _of_cells: weakref.WeakKeyDictionary[Connection, tuple[_Line, int]] = weakref.WeakKeyDictionary()
-"""Connection -> (the line that has made it, how many cells had run before)."""
+"""Connection -> (the line of code that called `connect()`, the number of cells that had run by then)."""
 
 _SECONDS = Check((int, float), "a number of seconds", above=0, unit=" seconds")
 _NAMES = Check((str, Iterable), "a list of the server's tool names")
@@ -474,9 +477,9 @@ def connect(
 
 
 def _close_earlier(frame: FrameType, title: str) -> tuple[_Line, int]:
-    """Close the connections that the same line has made when its cell ran earlier. Return the line, and how many cells have run.
+    """Close connections that this line of code made in earlier runs of its cell. Return the line, and how many cells have run.
 
-    The number is 0 outside a cell. Connections of the present execution stay open: the line may be in a loop.
+    The number is 0 outside a cell. Connections of the cell's present run stay open: the line may be in a loop.
     """
     cells = frame.f_globals.get("In") or () if frame.f_code.co_name == "<module>" else ()  # IPython's list
     line = (frame.f_code.co_filename, frame.f_lineno, title)

@@ -50,7 +50,7 @@ _MOST_LOG = 10_000_000
 _TAIL = 20_000
 """How many bytes are read from the end of the log file. Earlier bytes are not used."""
 _LAST_WORDS = 300
-"""How many characters of the last lines an error message shows at most."""
+"""How many characters of the log's last lines an error message shows at most."""
 
 _CLOSED = "the connection is closed"
 _LISTENED = "2026-07-28"
@@ -75,9 +75,9 @@ class ServerLog:
         os.close(handle)
         self._path = Path(name)
         self._last = ""
-        """The end of what the file contained before it was emptied or removed."""
+        """The last part of the file's text before the file was emptied or removed."""
         self.noise = 0
-        """How many lines of the server on stdout were no MCP messages."""
+        """How many lines on the server's stdout were no MCP messages."""
 
     def open(self) -> TextIO:
         """Open the file for a server's process. After `trim` has emptied the file, the process goes on writing to it."""
@@ -131,7 +131,7 @@ class Link:
         find_asker: Callable[[], Asker | None],
     ) -> None:
         """`handshake`: seconds that the server has to answer. `on_change` is called on the link's thread when the server reports
-        that its tools have changed. `find_asker` returns the Asker that passes a question of the server to a person, or None.
+        that its tools have changed. `find_asker` returns the Asker that shows a server's question to a person, or None.
         """
         self._target, self._log, self._handshake = target, log, handshake
         self._on_change, self._find_asker = on_change, find_asker
@@ -182,7 +182,10 @@ class Link:
         return self._client
 
     def close(self, *, wait: bool = True) -> None:
-        """Close the server's input, and kill processes that do not end then. May be called from any thread, more than once."""
+        """Close the server's input, and kill processes that do not end then. May be called from any thread, more than once.
+
+        `wait`: return only after this has happened, or after CLOSING seconds.
+        """
         self.ended = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is already closed
@@ -321,7 +324,7 @@ class Link:
         )
 
     async def _list_roots(self, _context: object) -> Any:
-        """Return the folders in `roots=`. Without `roots=`, the client tells the server that it does not support roots."""
+        """Return the folders in `roots=`. Without `roots=`, the server is told that the client does not support roots."""
         from mcp_types import ListRootsResult
 
         return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
@@ -362,9 +365,9 @@ class Link:
         with tempfile.TemporaryDirectory(prefix="toolloop-mcp-") as folder, self._log.open() as errors:
             command, pid_file = target.command, Path(folder, "pid")
             if os.name == "posix":
-                # The client (mcp 2.3) starts the server in a new process group, and does not tell its process id. If the server
-                # ends by itself, the client does not end the processes that the server has started: `_end_group` does, and
-                # needs the id. On Windows, the client's job object ends all processes.
+                # The client (mcp 2.3) starts the server in a new process group, but does not give us the server's process id. If
+                # the server ends by itself, the client does not end the processes that the server has started. `_end_group` ends
+                # them, and needs this id. On Windows, the client's job object ends all processes.
                 command = ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(pid_file), *command)
             parameters = StdioServerParameters(
                 command=command[0],
@@ -405,7 +408,7 @@ async def _end_group(pid_file: Path) -> None:
     """End the processes of the server's group that still run. `pid_file` contains the server's process id."""
     try:
         group = int(pid_file.read_text())  # noqa: ASYNC240 - a few bytes
-    except (OSError, ValueError):  # it was not started; or this is Windows
+    except (OSError, ValueError):  # the server was not started, or this is Windows
         return
     for kind in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _GRACE

@@ -68,14 +68,14 @@ class FilledForm:
 
     @classmethod
     def read(cls, schema: JsonSchema, edited: Mapping[str, object]) -> FilledForm:
-        """Check a form. Raises InvalidArguments if it does not fit the server's schema."""
+        """Check `edited`, the person's values. Raises InvalidArguments if they do not fit `schema`, the server's schema."""
         if problem := find_problem(schema, filled := dict(edited)):
             raise InvalidArguments(problem)
         return cls(filled)
 
 
 def _show_choices(schema: JsonSchema) -> JsonSchema:
-    """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`, their titles a description."""
+    """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`, described by the titles."""
     properties = dict(schema.get("properties") or {})
     for name, part in properties.items():
         options = part.get("oneOf", part.get("anyOf")) if isinstance(part, Mapping) else None
@@ -118,7 +118,7 @@ class Askers:
 
     @contextlib.contextmanager
     def running(self, asker: Asker) -> Iterator[None]:
-        """Until the block ends, pass questions to `asker`: those of the present task, or all if no other call is running."""
+        """Until the block ends, `asker` gets the questions of the present task, or all questions if no other call is running."""
         self._running.append(asker)
         token = _current.set(asker)
         try:

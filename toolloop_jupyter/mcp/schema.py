@@ -129,7 +129,7 @@ def _check_form(schema: JsonSchema) -> None:
 
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
-    """Return a mapping from new names to the schema's names. It contains the arguments whose names a provider would refuse."""
+    """Return new name -> the schema's name, for each argument whose name in the schema a provider would refuse."""
     keys = make_wire_names([*(schema.get("properties") or ())], _KEY)
     return {key: name for name, key in keys.items() if key != name}
 
@@ -152,7 +152,7 @@ def make_offered(schema: JsonSchema) -> JsonSchema:
 
 
 def _adapt_part(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
-    """Make the words in `node` plain, so that a person can see all that the model reads. Write new names into its `$ref`."""
+    """Make `node`'s title and description plain: a person must see all that the model reads. Write new names into its `$ref`."""
     for keyword in ("title", "description"):
         if isinstance(node.get(keyword), str):
             node[keyword] = plain(node[keyword])
@@ -224,7 +224,7 @@ def _check_distinct(_validator: Validator, wanted: Any, instance: Any, _schema: 
 def _check_enum(validator: Validator, wanted: Any, instance: Any, schema: Any) -> _Errors:
     """Check `enum`. Python compares the value with all choices first, since this is fast.
 
-    jsonschema's check is slow, but distinguishes 1 from true. So only the choices that are equal in Python go through this check.
+    jsonschema's check is slow, but distinguishes 1 from true. So jsonschema gets only the choices that are equal in Python.
     """
     equal = [one for one in wanted if one == instance]
     check: _Check = jsonschema.Draft202012Validator.VALIDATORS["enum"]
@@ -317,7 +317,7 @@ class SchemaArguments(JsonArguments):
     schema: JsonSchema = field(repr=False)
 
     def check(self, given: JsonObject) -> JsonObject:
-        """Return the checked arguments, by the names that the model knows. Raises InvalidArguments, which lists the problems."""
+        """Return the model's name of each argument -> its checked value. Raises InvalidArguments, which lists the problems."""
         names = find_wire_names(self.schema)
         shown = {own: name for name, own in names.items()}
         properties = self.schema.get("properties") or {}
@@ -335,13 +335,13 @@ class SchemaArguments(JsonArguments):
         return {shown.get(name, name): value for name, value in own.items()}
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """Return one positional argument for `ServerTool.call_on_server`: a mapping from the server's names to the values."""
+        """Return the only argument for `ServerTool.call_on_server`: the server's name of each argument -> its value."""
         names = find_wire_names(self.schema)
         return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
 
 def _decode(value: object, part: object) -> object:
-    """If the argument's schema `part` requires an array or object, but the model has sent JSON text, decode this text."""
+    """Return an argument's value. If it is JSON text, and its schema `part` requires an array or object, decode this text."""
     if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
         return value
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):

@@ -52,8 +52,8 @@ def read_target(
     cwd: str | None,
     names: Mapping[str, object],
 ) -> Target:
-    """Return the target for `given`, the first argument of `connect()`. The values of `env` and `headers` are names of variables:
-    of the environment, or of `names`, the variables of the caller.
+    """Return the target for `given`, the first argument of `connect()`. The values of `env` and `headers` are names of
+    environment variables, or of variables of the caller (`names`).
 
     Raises Mistake if an argument is wrong. The message contains no value of a variable.
     """
@@ -80,7 +80,7 @@ def read_target(
 
 
 def _gateway() -> Target:
-    """Return the target of LiteLLM's gateway, with the address and the API key of the gateway's models."""
+    """Return the target of LiteLLM's gateway. Its address and API key are those for the gateway's models."""
     base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
         if not value:
@@ -119,7 +119,7 @@ def _check_server(given: object) -> None:
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
-    """Return `typed`, the value of `env=` or `headers=`, with the values of the variables instead of their names.
+    """Return `typed` (the value of `env=` or `headers=`) with each variable's value in place of its name; {} for None.
 
     Raises Mistake if `typed` or a value is not valid. The message contains no part of a value.
     """
@@ -133,7 +133,7 @@ def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[s
     for name, variable in given.items():
         value = _look_up(variable, names)
         if keyword == "headers":
-            value = value.strip()  # a key that was read from a file may end with a line break
+            value = value.strip()  # an API key that was read from a file may end with a line break
             is_valid = bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
         else:
             is_valid = bool(name) and "=" not in name and "\0" not in name + value
@@ -153,7 +153,7 @@ def _look_up(variable: object, names: Mapping[str, object]) -> str:
         # the error. So each line of the value is hidden, too.
         remember([value, *map(str.strip, value.splitlines())])
         return value
-    # A person may have typed the key itself instead of a name. So the message does not repeat the typed text.
+    # A person may have written the API key itself instead of a variable's name. So the message does not repeat this text.
     raise Mistake(
         "connect(): env= and headers= map each name to the NAME of an environment or notebook variable that has the value, "
         f"for example {_EXAMPLES['headers']}; one of the given names is not the name of a variable that contains text"

@@ -67,7 +67,7 @@ class ServerTool(DescribedTool):
     qualifier: str = field(repr=False)
     settings: ToolSettings = field(repr=False)
     listed: str = field(repr=False)
-    """The tool as JSON text, made from the server's list. It is compared with the tool in later lists."""
+    """The tool as JSON text, as the server listed it. If the text in a later list differs, the server has changed the tool."""
 
     @property
     def __name__(self) -> str:
@@ -120,7 +120,7 @@ class ToolChoice:
     max_result: int | None
 
     def select(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of the server's names that are used. Raises Mistake for a name that the server does not have."""
+        """Return those of `names`, the server's tools, that are used. Raises Mistake for a chosen name that is not in `names`."""
         included = frozenset(names) if self.include is None else self.include
         named = self.permissions.keys() - {"*"} if isinstance(self.permissions, Mapping) else frozenset()
         if missing := sorted({*map(str, included | self.exclude | named)} - {*names}):
@@ -166,7 +166,7 @@ def make_server_tool(one: Any, choice: ToolChoice, caller: Caller, title: str, q
 
 
 def describe_listed(one: Any) -> str:
-    """Return a tool of the server's list as JSON text. The texts of two lists are compared to find changes."""
+    """Return `one`, a tool in the server's list, as JSON text. If it is another text later, the server has changed the tool."""
     return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
 
 
@@ -219,7 +219,7 @@ def read_result(tool: ServerTool, result: Any) -> object:
 
 
 def _read_part(part: Any) -> str | bytes | None:
-    """Return the text of one content block, or the bytes if the block is a picture."""
+    """Return one content block as text, or as bytes if it is a picture."""
     kind = part.type
     if kind == "text":
         return str(part.text)

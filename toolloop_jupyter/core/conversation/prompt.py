@@ -33,7 +33,7 @@ Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
 """A kind of content that not every model takes."""
 NameCode: TypeAlias = Callable[[str], str]
-"""Takes a traceback, and returns it with the names of cells in place of the file names that the kernel gives to cells."""
+"""Takes a traceback. Returns the traceback with a cell's name in place of the file name that the kernel gave to the cell."""
 
 MOST_FILE = 20_000_000
 """The most bytes that one file may have."""
@@ -44,7 +44,7 @@ _PARTS: Mapping[str, Part] = {
     "file": {"file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,…"}},
     "input_audio": {"input_audio": {"data": "…", "format": "wav"}},
 }
-"""Type of a content part -> an example of the other fields of such a part."""
+"""Type of a content part -> an example of the part's other fields."""
 _EMPTY = "the prompt is empty: say what the model should do"
 
 
@@ -115,7 +115,7 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
             number += 1
             writer.add(item)
 
-    if isinstance(written := attempt_call(write_items), Raised):  # code of the items may fail
+    if isinstance(written := attempt_call(write_items), Raised):  # the items' own code may raise an error
         if isinstance(written.error, ArgumentInvalid):
             raise written.error
         what = f"item {number} of the prompt" if number else "the prompt"
@@ -143,7 +143,7 @@ class _Writer:
     _words: list[str] = field(default_factory=list)
 
     def add(self, item: object) -> None:
-        """Write one item of the prompt. The text of the next item begins a new part."""
+        """Write one item of the prompt. No part contains text of two items."""
         given: Any = item
         if type(item) is Template:  # `isinstance` would ask `__class__`, which may raise
             for piece in given.pieces:
@@ -161,7 +161,7 @@ class _Writer:
         self._words.append(text)
 
     def _add_named_text(self, name: str, text: str, *, has_frame: bool = True) -> None:
-        """Write a text. If `has_frame`, write its name in a line before the text and in a line after it. `name` may be ""."""
+        """Write a text. If `has_frame` is True and `name` is not "", a line before and a line after the text have the name."""
         self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name and has_frame else text)
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
@@ -192,13 +192,13 @@ class _Writer:
             self._add_value(named, is_inside=False)
 
     def _add_value(self, named: Named, *, is_inside: bool) -> None:
-        """Write a value as a picture, or as text and the pictures in the value. `is_inside`: True for `{{name}}` in a text."""
+        """Write a value as a picture, else as text and the pictures in it. `is_inside`: True for `{{name}}` in a text."""
         value, name = named.value, named.name
         if self._draw(value, name):
             return
         self._add_named_text(name, tell_text(named, self.name_code), has_frame=not is_inside)
         if issubclass(type(value), (list, tuple, dict)):
-            found = attempt_call(find_pictures, value)  # code of the parts may fail
+            found = attempt_call(find_pictures, value)  # the value's own code may raise an error
             for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
                 if data := draw_picture(one):
                     self._add_picture(data, name)
@@ -206,7 +206,7 @@ class _Writer:
     def _draw(self, value: object, name: str) -> bool:
         """Add an image of `value` and return True. If no image can be made, return False, so that the value is sent as text.
 
-        Raises ArgumentInvalid if the text would be useless: `value` is a picture, a figure or an object without a text.
+        Raises ArgumentInvalid if text would be useless: for a picture, a figure, or an object whose text only names its type.
         """
         if attempt_call(is_drawable, value) is not True:
             return False
@@ -229,7 +229,7 @@ class _Writer:
         self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
 
     def _add_file(self, data: bytes, name: str) -> None:
-        """Write a file as a picture, a PDF, a sound or a text. Its content, not its name, says which."""
+        """Write a file as a picture, a PDF, a sound or a text. The file's content, not its name, decides."""
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
@@ -272,7 +272,7 @@ class _Writer:
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
-    """Return the text of a value in a prompt: a str unchanged, any other value as the result of a tool.
+    """Return the text of a value in a prompt. A str is not changed; any other value is described like the result of a tool.
 
     Raises ArgumentInvalid if the value's own code raises an error.
     """
@@ -358,7 +358,7 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content with `line` in place of each picture, file and sound. "{}" in `line` becomes "picture", …"""
+    """Return a message's content with `line` for each picture, file or sound. "{}" in `line` becomes one of these words."""
     if not isinstance(content, list):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}
@@ -369,7 +369,7 @@ def leave_out_parts(content: object, line: str) -> object:
 
 
 def join_text(content: object) -> str:
-    """Return the text of a message's content, or the joined texts of its parts."""
+    """Return a message's content as text: the content itself, or the joined texts of its parts."""
     if isinstance(content, str):
         return content
     parts: Iterable[object] = content if isinstance(content, Sequence) else ()

@@ -21,7 +21,7 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation to `path` as readable JSON, without API keys. The file is written whole or not at all.
 
-    `turns` has for each turn of a notebook the index of its first message and an id of its cell. Raises OSError.
+    `turns`: for each turn of a notebook, the index of the turn's first message and an id of the turn's cell. Raises OSError.
     """
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
@@ -54,10 +54,10 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
 def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     """Return a valid copy of a conversation that another program wrote. As little as possible is changed.
 
-    Results are put in the order of their calls. A call without a result gets one which says that the call did not run; a
-    result without a call is dropped. The arguments of a call become a JSON object as text, {} if they contain none. If the
-    id of a call is missing or already used, the call and its result get a new id. Empty messages, empty text blocks, messages
-    with unknown roles and OpenAI's old `function_call` are removed. Half of a surrogate pair becomes "�". Raises
+    Results are put in the order of their calls. A call without a result gets NOT_RUN as its result; a result without a
+    call is removed. The arguments of a call become the text of a JSON object; "{}" if they contain no JSON object.
+    If the id of a call is missing or already used, the call and its result get a new id. Empty messages, empty text blocks,
+    messages with unknown roles and OpenAI's old `function_call` are removed. Half of a surrogate pair becomes "�". Raises
     HistoryInvalid for messages that are nested too deep.
     """
     entries: Iterable[object] = list(messages)  # the messages come from outside and may contain anything
@@ -135,7 +135,7 @@ def _repair_calls(message: Message) -> list[Message]:
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """Take the first message with the id of `call` out of `answers`, else the first one without an id. Return its content."""
+    """Remove the first of `answers` with the id of `call`, else the first without an id. Return its content; NOT_RUN if none."""
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)
     if found is None:

@@ -1,7 +1,7 @@
 """Make and run a job for each table row that has to be run. A session runs the `Job`, and the result is a `Row`.
 
-A job has the row's filled-in prompt and the row's key. The store finds a row by its key. A row with an answer in the store is
-not run again.
+A job has the row's prompt, with all names replaced, and the row's key: a hash of the prompt and of the options that decide the
+answer. The store finds a row by this key. If the store has an answer for a row, the row is not run again.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ BREATH = 0.01
 _NOT_OF_THE_ANSWER = frozenset(
     ["stream", "stream_options", "num_retries", "max_retries", "timeout", "request_timeout", "stream_timeout"]
 ) | {"metadata", "api_base", "base_url"}
-"""Options of a model call that a row's key leaves out. They say how and where the call is made, not what the model is asked."""
+"""Options of a model call that are not in a row's key. They say how and where the call is made, not what the model is asked."""
 
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
 """A function that is called with each row that has ended. It writes the row to the store, and counts the row."""
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""Asks a person about a tool call: (the approval, the row's number, the number of rows). Only one call runs at a time."""
+"""Asks a person about a tool call: (the approval, the row's number, the number of rows). It asks one question at a time."""
 
 
 class RunState:
-    """The state of a rows run, for all its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
+    """The state of a rows run, shared by its parts: running, stopping (no further row begins), or cut (rows are cancelled)."""
 
     def __init__(self) -> None:
         self.message = ""
@@ -69,7 +69,7 @@ class RunState:
 
     @contextlib.contextmanager
     def count_asking(self) -> Iterator[None]:
-        """Count a row that asks a person. While the row waits, another row may begin."""
+        """Until the block ends, count this row as one that asks a person. Meanwhile, another row may begin."""
         self.asking += 1
         self.wake()
         try:
@@ -97,7 +97,7 @@ class RunState:
 
 @dataclass(eq=False)
 class RowHost(Host):
-    """The `Host` of one row. It uses the host of all rows, but if `ask_row` is given, `ask_row` asks about tool calls."""
+    """The `Host` of one row. It uses the host of all rows, `outer`; but `ask_row`, if given, asks about tool calls."""
 
     outer: Host
     row: int
@@ -142,7 +142,7 @@ class Job:
     host: Host = Host()  # noqa: RUF009 - it has no state
 
     def make_row(self, result: Result | None, error: str | None, seconds: float = 0.0) -> Row:
-        """Return the Row at the end of the run. `error` is put into one line."""
+        """Return the Row of this job after its run. `error` is put into one line; None if the row has not failed."""
         line = None if error is None else " ".join(error.split())
         return Row(self.number, self.key, self.input, result, line, seconds)
 
@@ -172,8 +172,8 @@ class JobSource:
             "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
         }
         self._key = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
-        """The hash of the part that all rows' keys share. Limits such as `max_turns` are not part of a key: a row that a limit
-        ends without an answer has failed, and the next run runs it again.
+        """The hash of what is the same for all rows. A row's key is the hash of this and of the row's prompt. Limits such as
+        `max_turns` are not part of a key: if a limit ends a row without an answer, the next run runs the row again.
         """
         self.again = 0
         """The number of rows that failed in an earlier run with this store, and are run again now."""
@@ -212,7 +212,7 @@ class JobSource:
         return Job(number, row, prompt, digest.hexdigest()[:32], host)
 
     def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
-        """Return the Job of a row that has to be run; else the Row, from the store or failed."""
+        """Return the Job of a row that has to be run; else its Row: from the store, or failed if its prompt cannot be made."""
         try:
             job = self._make_job(number, row)
         except ArgumentInvalid as error:
@@ -220,7 +220,7 @@ class JobSource:
         if self._store is None:
             return job
         if (line := self._store.take(job.key)) is not None:
-            # If another release has written the line, the row is run again.
+            # Another release of this package may have written the line in another form. Then the row is run again.
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 config = self._config
                 stored = decode_row(line, number, row, config.output, config.host.presenter)
@@ -244,10 +244,10 @@ def configure_row(config: Config, job: Job) -> Config:
 
 
 def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | Row:
-    """Return the stream of one row. The stream has not started yet.
+    """Return a stream that will run the row of `job`. If a function in `model=` raises an error, return a failed Row.
 
-    `model=` may be a function that the person wrote. If this function raises an error, return a failed Row. If the person
-    allows a tool "for the session", the tool is allowed in all rows that share `allowed`.
+    `allowed`: the tools that a person has allowed "for the session". All rows share this object, so these tools are
+    allowed in all rows.
     """
     made = attempt_call(configure_row, config, job)
     if isinstance(made, Raised):
@@ -257,7 +257,7 @@ def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | 
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
-    """Run the stream of a row to its end, and return the Row. A Row that has failed already is returned unchanged."""
+    """Run the stream of a row to its end, and return the Row. If `stream` is a failed Row of `begin_row`, return it."""
     if isinstance(stream, Row):
         return stream
     began, result, error = time.monotonic(), None, None

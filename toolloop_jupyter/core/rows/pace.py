@@ -23,17 +23,17 @@ from .job import RunState
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
-"""HTTP statuses that every row would get, since the key, the account, the permission or the model's name is wrong."""
+"""HTTP statuses that every row would get, since the API key, the account, the permission or the model's name is wrong."""
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
-"""Texts in the message of a 429 error that a pause does not solve. All texts are in lower case."""
+"""If the message of a 429 error contains one of these texts, a pause does not help. All texts are in lower case."""
 LONGEST_PAUSE = 30.0
 """The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
-"""The most pauses without an answered call between them. The next refused call then ends the run."""
+"""The most pauses without an answered call between them. After so many pauses, the next refused call ends the run."""
 GROWTH = 0.25
-"""Each answered call adds GROWTH / N to N, the allowed number of simultaneous calls. After CALM, each call adds 1 / N."""
+"""N is the allowed number of simultaneous calls. Each answered call adds GROWTH / N to N, or 1 / N (see CALM)."""
 CALM = 60.0
-"""After this number of seconds without a pause, N grows faster (see GROWTH)."""
+"""After this number of seconds without a pause, each answered call adds 1 / N to N."""
 
 
 class Pace(Gate):
@@ -42,7 +42,7 @@ class Pace(Gate):
     retries = 2
 
     def __init__(self, concurrency: int, max_cost: float | None, state: RunState | None = None) -> None:
-        """`state`: it counts the rows that ask a person."""
+        """`state` counts the rows that ask a person. If it is None, a new RunState is made."""
         self._concurrency, self._max_cost, self._state = concurrency, max_cost, state or RunState()
         self.limit = float(concurrency)
         """The number of model calls that may be under way at once."""
@@ -57,8 +57,8 @@ class Pace(Gate):
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._locks: defaultdict[object, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Key -> lock. The key None is for questions to the person. Each other key is the identity of a tool's function. No two
-        functions get the same key, since the run keeps all of them alive."""
+        """Identity of a tool's function (see `identify`) -> lock. The identity stays valid, since the run keeps all functions
+        alive. The lock for questions to the person is stored under None."""
 
     @property
     def pause(self) -> float:
@@ -116,7 +116,7 @@ class Pace(Gate):
         return pause
 
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
-        """Pause all rows, and halve the number of simultaneous calls. Return the seconds; None if there were too many pauses.
+        """Pause all rows, and halve the number of simultaneous calls. Return the pause in seconds; None after too many pauses.
 
         The number is not halved during a pause. It is not halved either if `is_older` is True: then the refused call was
         already under way when the last pause began.
@@ -141,7 +141,7 @@ class Pace(Gate):
 
     @asynccontextmanager
     async def ask_person(self) -> AsyncIterator[None]:
-        """Wait until this row may ask the person. Other rows then wait until the person has answered."""
+        """Wait until this row may ask the person. Until the block ends, other rows that want to ask wait."""
         with self._state.count_asking():
             async with self._locks[None]:
                 yield

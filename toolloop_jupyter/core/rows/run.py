@@ -59,11 +59,11 @@ class RowsOptions:
     concurrency: int = 8
     """The most rows that run at the same time. With an executor, this is the limit for each worker."""
     store: str | Path | None = None
-    """The file that keeps each finished row. The next run takes finished rows from this file."""
+    """The file that keeps each finished row. The next run takes finished rows from this file. None: no file."""
     max_cost: float | None = None
-    """The most US dollars for all rows of this run. This limit is checked before each model call."""
+    """The most US dollars for all rows of this run. This limit is checked before each model call. None: no limit."""
     on_error: OnError = "continue"
-    """"stop": after a row has failed, no further row begins. The rows that are running go on to their end."""
+    """After a row has failed: "continue" runs all other rows; "stop" begins no further row, and lets running rows end."""
     executor: Any = None
     """A `concurrent.futures.Executor` whose workers run the rows. If None, the rows run on the event loop of this process."""
     variables: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -188,7 +188,7 @@ class RowsRun:
             from .workers import Workers  # imported late, since only executors need multiprocessing
 
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
-            # A worker does not see the cost of other runs. So its limit cannot be above what is left of the budget now.
+            # A worker does not see the cost of other runs. So its limit is at most the rest of the budget now.
             most = min(limits, default=None)
             self._runner = Workers(options.executor, self._config, options.concurrency, most, self._state)
         self._main: asyncio.Task[None] | None = None
@@ -289,7 +289,7 @@ class RowsRun:
                     self._store.close()
 
     async def _keep_line(self, line: Mapping[str, Any], job: Job) -> None:
-        """Keep a row that a worker has run, and count its cost."""
+        """Keep the row in `line`, which a worker has run for `job`, and count the row's cost."""
         row = decode_row(line, job.number, job.input, self._config.output, self._config.host.presenter)
         self._pace.add_cost(row.cost or 0.0)
         if row.result is not None:

@@ -1,8 +1,8 @@
 """Writes each row that has ended to a file, as one line of JSON. Reads the rows of earlier runs from this file.
 
 The first line of the file says that the file is a store of rows. Each other line is a row that has ended. A row counts as ended
-only when its line is on the disk. A row's line is found by the row's key, not by the row's number. So between two runs, a person
-may add rows to the table, remove rows or sort the table.
+only when its line is on the disk. A row's line is found by the row's key (a hash, see `job.py`), not by the row's number. So
+between two runs, a person may add rows to the table, remove rows or sort the table.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
     "result": ToolResult,
     "retry": Retry,
 }
-"""Name of an event in a line -> the event's class. Events of other classes are not stored. A decision about a call is stored with
-the call's result.
+"""Name of an event in a line of the file -> the event's class. Events of other classes are not stored. The decision about a tool
+call is stored with the call's result.
 """
 _LIVE = frozenset({"value", "traceback", "pictures"})
 """Fields of a tool's result that are not stored: the returned object, and fields that are only shown to people."""
@@ -216,7 +216,7 @@ class Store:
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Read all lines. Return where the last whole line ends. Raises ArgumentInvalid if the file is no store of rows."""
+        """Read all lines. Return the size of the complete lines in bytes. Raises ArgumentInvalid if this is no store of rows."""
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")
@@ -241,12 +241,12 @@ class Store:
         return end
 
     def take(self, key: str) -> JsonObject | None:
-        """Return the line of a finished row with this key; None if no line is left. Each call returns another line."""
+        """Remove a line of a finished row with this key, and return it; None if none is left. Equal rows have the same key."""
         lines = self._done.get(key)
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Return True if a row with this key failed in an earlier run. If two rows failed, two calls return True."""
+        """Return True if a row with this key failed in an earlier run. If two such rows failed, two calls return True."""
         self._failed[key] -= 1
         return self._failed[key] >= 0
 
@@ -270,7 +270,7 @@ class Store:
     def close(self) -> None:
         """Close and unlock the file."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # `append` has raised it already
+            with contextlib.suppress(OSError):  # `append` has raised this error already
                 self._file.close()
         self._lock.release()
 

@@ -97,7 +97,7 @@ class Table:
         return pd.DataFrame(columns, index=self._index.take(numbers) if self._kind == "pandas" else numbers)
 
     def _list_columns(self, rows: Sequence[Row]) -> dict[str, list[object]]:
-        """Return column -> cells. The first columns are the answers' fields, or `answer`."""
+        """Return column -> cells. The first columns are the fields of the answers; without fields, one column `answer`."""
         answers = [row.answer for row in rows]
         found = (list_fields(type(one)) or (one if isinstance(one, Mapping) else ()) for one in answers)
         names = list(dict.fromkeys(self._fields or itertools.chain(*found))) or ["answer"]

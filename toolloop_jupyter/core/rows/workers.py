@@ -40,9 +40,9 @@ MOST_CHUNKS = 256
 MOST_LOST = 3
 """The most tries for a row whose worker dies. In the last try, the row is sent alone."""
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
-"""A function that keeps a row. It gets the data of a row that a worker has run, and the row's job."""
+"""A function that keeps a row which a worker has run. It gets the row's data and the row's job."""
 Address: TypeAlias = tuple[Any, bytes]
-"""Where workers on this machine send rows: (the address, the key)."""
+"""Where workers on this machine send rows: (the address of a socket, the secret that a worker needs to connect)."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
@@ -135,7 +135,7 @@ class Workers:
 
     async def _run(self, jobs: AsyncIterator[Job], keep: KeepLine) -> None:
         def take(text: str | bytes) -> None:
-            """Keep the row of a line. A row may come twice, from its worker and with its chunk: the second line is ignored."""
+            """Keep the row in `text`. A row may come twice, alone and with its chunk: the second one is ignored."""
             line: dict[str, Any] = json.loads(text)
             if (job := self._jobs.pop(line["row"], None)) is not None:
                 keeping = asyncio.ensure_future(keep(line, job))
@@ -261,7 +261,7 @@ class _Mailbox:
     def _accept(self) -> None:
         while self._is_open:
             came = attempt_call(self._listener.accept)
-            if not isinstance(came, Raised):  # an error: a connection without the key, or a closed listener
+            if not isinstance(came, Raised):  # an error: a client without the secret, or a closed listener
                 threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
 
     def _read(self, connection: Connection) -> None:
@@ -277,7 +277,7 @@ _worker = threading.local()
 
 
 def run_chunk(parcel: bytes, packed: bytes, address: Address) -> list[str]:
-    """Run rows in this worker and return their lines. If `address` can be reached, also send each line there when it is ready."""
+    """Run rows in this worker and return their lines. If `address` can be reached, send each line there at once, too."""
     if not hasattr(_worker, "loop"):
         _worker.loop = asyncio.new_event_loop()  # connections stay open from one chunk to the next
     here = attempt_call(Client, address[0], None, address[1])

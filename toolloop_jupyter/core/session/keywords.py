@@ -143,7 +143,7 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Check the options, ours or LiteLLM's. Return them with a copy of `completion_kwargs`, so that nobody else changes it."""
+    """Check the options, ours or LiteLLM's. Return them with a copy of `completion_kwargs`: the caller may change its dict."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):

@@ -24,7 +24,7 @@ MOST_FILE = 50 * 1024 * 1024
 MOST_DIFF = 256 * 1024
 """The most bytes of a file that gets a diff. Larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
-"""The most characters of files' old texts that are kept during a turn, to make diffs from them."""
+"""How many characters of the files' old texts are kept at most during a turn. Diffs are made from these texts."""
 
 
 @runtime_checkable
@@ -70,7 +70,7 @@ local = LocalSandbox
 
 
 def docker(*args: object, **keywords: object) -> None:
-    """Raise CapabilityUnsupported, since a container would not confine the tools. `sandbox=` takes LiteLLM's docker sandbox."""
+    """Raise CapabilityUnsupported: a container would not confine the tools. But `sandbox=` takes LiteLLM's docker sandbox."""
     raise CapabilityUnsupported(
         "sandbox.docker would confine nothing here: the Tool Loop's tools are functions of this process. Use "
         "sandbox.local(path), or start the tools' own commands with docker"
@@ -89,7 +89,7 @@ def make_sandbox(sandbox: object) -> Sandbox:
 
 
 def _read(root: str, path: str) -> bytes:
-    target = Path(os.path.realpath(Path(root, path)))  # resolve() raises for a link to itself
+    target = Path(os.path.realpath(Path(root, path)))  # `Path.resolve` raises an error for a link to itself
     if not target.is_relative_to(root):
         raise SandboxError(f"path escapes the sandbox: {path}")
     try:

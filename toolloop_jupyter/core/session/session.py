@@ -74,7 +74,7 @@ class AsyncSession:
 
         `streamed`: True if turns may be read as streams. Then the reader of a stream can answer Approvals.
         `lasting`: False if there will be only one turn. Then a person cannot allow tool calls for the whole session.
-        `turns`: the index into `history` where each turn began, as in `starts`. `rewind` needs these indexes.
+        `turns`: for each turn, the index of its first message in `history`. `rewind` needs these indexes.
         `allowed`: the tool calls that a person has allowed so far. Several sessions may share this object.
 
         Raises ValueError if permissions are "ask" and nobody can be asked, HistoryInvalid if `history` is not valid.
@@ -147,8 +147,8 @@ class AsyncSession:
         """Return a prompt in the form in which it is sent: with its figures drawn as pictures and its files read.
 
         `observers` are those of the turn. They may tell the person that LiteLLM is being imported. Raises ArgumentInvalid if a
-        figure cannot be drawn or a file cannot be read. Raises CapabilityUnsupported if LiteLLM does not say that the model can
-        read the content.
+        figure cannot be drawn or a file cannot be read. Raises CapabilityUnsupported if the prompt has pictures, files or sounds,
+        and `images` forbids them or LiteLLM does not say that the model can read them.
         """
         prompt = read_prompt(given, self.config.host.name_code)
         if isinstance(prompt.content, str):
@@ -176,7 +176,7 @@ class AsyncSession:
 
     @property
     def starts(self) -> list[int]:
-        """The index into `messages()` where each turn began. The turns in the given `history` are included."""
+        """For each turn, the index of its first message in `messages()`. The turns in the given `history` are included."""
         return self._history.starts.copy()
 
     def rewind(self, turn: int) -> None:
@@ -255,9 +255,7 @@ class AsyncSession:
             raise HarnessError("a turn is already running on this session")
         channel = Channel(is_read=streamed)
         channel.start(self._run(self._make_turn(prompt, channel, self._history, observers), channel))
-        self._channel = (
-            channel  # not earlier: until it has started, the session would neither be busy nor free
-        )
+        self._channel = channel  # not before `start`: `busy` asks for the channel's task
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:

@@ -57,7 +57,7 @@ class Channel:
         self.room = asyncio.Event()
         self.room.set()
         self.reason: StopReason | None = None
-        """Why the turn ends. Set once: by `stop`, or at the end of the turn."""
+        """Why the turn ends; None before. Set once: by `stop`, or at the end of the turn."""
         self.told_to_stop = False
         """True if a stop was requested. `stop_soon` sets this at once, in any thread. The turn stops a little later."""
         self._is_running = False
@@ -69,7 +69,7 @@ class Channel:
         self.task.add_done_callback(lambda _: self.changed.set())
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop, since a tool may have caught the CancelledError of the task."""
+        """Raise CancelledError if the turn has to stop: a tool may have caught the CancelledError that stopped the task."""
         if self.reason is not None:
             raise asyncio.CancelledError
 
@@ -102,7 +102,7 @@ class Channel:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
-        """Cancel the turn, from any thread: a click may be handled in a subshell's thread, and `__del__` in any thread."""
+        """Cancel the turn. May be called in any thread: a subshell's thread may handle a click, any thread may run `__del__`."""
         loop = self.task.get_loop()
         self.told_to_stop = True
         try:
@@ -137,7 +137,7 @@ class Channel:
             if self.reason is None:
                 raise  # other code has cancelled the task, as asyncio does when the loop shuts down
             note = str(cancelled) if isinstance(cancelled, TurnCancelled) else ""
-            # The cancellation is handled. Python 3.11 and later count the cancellations of a task.
+            # The cancellation is handled, so it must not count any more. Python 3.11 and later count the cancellations of a task.
             getattr(self.task, "uncancel", int)()
         if self.reason is not None:
             ended: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
@@ -307,7 +307,7 @@ class EventStream:
         return self
 
     def __next__(self) -> Event:
-        async def read() -> Event | None:  # a cancel does not get through `anext(stream, None)` (Python 3.11)
+        async def read() -> Event | None:  # `anext(stream, None)` does not pass a cancel on (Python 3.11)
             try:
                 return await self._stream.__anext__()
             except StopAsyncIteration:

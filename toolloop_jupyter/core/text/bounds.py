@@ -21,7 +21,7 @@ LONGEST_ID = 50_000
 characters to Gemini's ids.
 """
 LONGEST_NAME = 1_000
-"""The most characters of a tool's name that are kept while it comes in pieces. At most 64 are sent back to the model."""
+"""While a tool's name comes in pieces, at most this number of characters is kept. At most 64 are sent back to the model."""
 
 
 class TooManyCalls(Exception):

@@ -62,8 +62,8 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """Yield the keys in the option `name` with this value: each value whose name (`names_key`) says that it is a key, and the
-    passwords and keys in web addresses.
+    """Yield the keys in `value`, the value of the option `name`: each text whose name says that it is a key (`names_key`), and
+    the passwords and keys in web addresses.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -81,7 +81,7 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
     """Yield the passwords and keys in the web addresses of a text.
 
-    If `whole` is True, a text without such keys is a key itself. But of a JSON object, only its values are searched.
+    If `whole` is True and there are none, the text itself is a key. But if the text is a JSON object, its values are searched.
     """
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -138,21 +138,21 @@ _NO_KEY = re.compile(
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
 """Values that are not hidden, since they often appear in texts for other reasons: words ("not-needed", "production"), paths of
-files, and web addresses without a user, a query or a long part. But a key in base64 may begin with a slash.
+files, and web addresses without a user, a query or a long part. But a text that begins with a slash may also be a key in base64.
 """
 _OWN = 12
-"""A key whose end is cut off is found if at least this number of characters follow its public start."""
+"""A key whose end is cut off is found if at least this number of characters follow its public start (`_PUBLIC_START`)."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
 """The start that many keys share: "sk-proj-", "sk-ant-api03-", "ghp_", the first part of a JWT."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _TAGS = f"(?:{_TAG.pattern})*"
-"""HTML tags between two characters of a key: highlighted code has each name and each number inside a tag."""
+"""Matches HTML tags between two characters of a key. In highlighted code, each name and each number is in a tag of its own."""
 _HALF = re.compile(
     _TAGS + r"(?:\\{1,8}(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f%]{0,24}|&[#\w;]{0,24}|<[^<>]{0,200})?"
 )
 """Matches an unfinished escape or tag at the end of a text. The next text may finish it."""
 _PLAIN = "[A-Za-z0-9._~-]"
-"""Characters that are the same in every escaped form."""
+"""Matches a character that no escaping changes."""
 
 
 @functools.lru_cache(maxsize=512)
@@ -184,7 +184,7 @@ class _KeyPattern:
         """Characters that every text with the key has."""
 
     def _follow(self, text: str, at: int) -> tuple[int, int]:
-        """Return (the number of the key's characters that `text` has from index `at` on, the index after them)."""
+        """Compare the key with `text` from index `at` on. Return (how many characters are equal, the index after them)."""
         for count, step in enumerate(self._steps):
             if (match := step.match(text, at)) is None:
                 return count, at
@@ -222,7 +222,7 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
     whole = "://" in key or re.search(r"\s", key) is not None
     found = [_KeyPattern(key, 0 if whole else (start.end() if start else 0) + _OWN)]
     raw = key.encode("utf-8", "surrogatepass")
-    for before in range(3):  # "user:" may stand before the key
+    for before in range(3):  # "user:" may stand before the key: this changes the base64 of the key
         text = base64.b64encode(bytes(before) + raw).decode()
         own = text[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
         found += map(_KeyPattern, dict.fromkeys((own, own.replace("+", "-").replace("/", "_"))))
@@ -247,7 +247,9 @@ _SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-"""Keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and AWS, and bearer tokens, as in providers' errors."""
+"""Matches keys of OpenAI, Anthropic, OpenRouter, Google, Groq, xAI, Hugging Face and AWS, and bearer tokens, in the forms that
+providers' errors contain.
+"""
 
 
 def hide_suspected(text: str) -> str:

@@ -22,7 +22,7 @@ HIDING = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-SURROGATE = "\ud800-\udfff"  # cannot be encoded: a single half would make the whole display message fail
+SURROGATE = "\ud800-\udfff"  # a single half cannot be encoded, so the whole display message would fail
 
 NOT_PLAIN = re.compile(f"[{CONTROL}{HIDING}{SURROGATE}]")
 # Matches only complete sequences. If it matched an unfinished sequence, the text after the sequence would be removed, too.
@@ -79,8 +79,8 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """Return (text, half). `half` is the first half of a surrogate pair at the end of `text`, since the other half comes in the
-    next delta; "" if there is none.
+    """If `text` ends with the first half of a surrogate pair, return (the text before it, this half): the other half comes in the
+    next delta. Else return (the text, "").
     """
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half
@@ -141,7 +141,7 @@ def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
 
 
 def count_same(one: Sequence[object], other: Sequence[object]) -> int:
-    """Count the items (or characters) at the beginning of two sequences that are the same in both."""
+    """Return how many items (or characters) are the same at the beginning of two sequences."""
     differing = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differing, min(len(one), len(other)))
 
@@ -194,10 +194,10 @@ def write_whole(path: str | Path, text: str) -> None:
     try:
         if target.is_fifo():  # writing would wait for a reader, perhaps for ever
             raise OSError(errno.EINVAL, "It is a pipe, not a file")
-        if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
+        if target.exists() and not target.is_file():  # write to a device itself; a folder raises OSError
             target.write_bytes(data)
             return
-        if target.exists() and not os.access(target, os.W_OK):  # renaming would replace the file
+        if target.exists() and not os.access(target, os.W_OK):  # `replace` would replace a read-only file
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         aside.write_bytes(data)
         if target.exists():
