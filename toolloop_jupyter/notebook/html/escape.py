@@ -65,7 +65,7 @@ def visible_text(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Return `text`. Each very long row of blanks is replaced by the number of its blanks."""
+    """Replace each very long row of blanks by the number of its blanks."""
     return _GAPS.sub(_write_dots, text)
 
 
@@ -125,14 +125,14 @@ def first_line(text: str, limit: int = 120) -> str:
 
 
 def counted(count: int, word: str, plural: str = "") -> str:
-    """Return a number and a noun: "1 tool call", "2 tool calls". `plural` is the plural if it is not `word` and an "s"."""
+    """Return a number and a noun: "1 tool call", "2 tool calls". `plural` is needed if it is not `word` + "s"."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
 # nh3 removes all elements and attributes of foreign HTML that are not allowed here. Text, tables and links (http, https, mailto)
-# remain. A picture remains if its data is in the HTML itself. Styles, classes and ids are removed, since with them, the HTML could
-# draw over the page or get styles of the front-end. The tags of headings are removed, since JupyterLab would list the headings in
-# its table of contents. The result closes all its elements, and no element of the page.
+# remain. A picture remains if its data is in the HTML itself. Styles, classes and ids are removed: with them, the HTML could draw
+# over the page or get styles of the front-end. The tags of headings are removed, since JupyterLab would list the headings in its
+# table of contents. The result closes all its own elements, and no element of the page.
 
 MOST_IMAGE = 3_000_000  # if a picture's address (`data:…`) has more characters, the picture is removed
 
@@ -172,7 +172,7 @@ _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML; "" if it is nested too deep."""
+    """Return foreign HTML, reduced to text, tables, links, and pictures whose data is in the HTML; "" if nested too deep."""
     import nh3
 
     clean = nh3.clean(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LONGEST = 200_000  # if a text has more characters, it is shown without formatting
 _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
-"""The characters that cost the parser much time. If a text has more of them, it is shown without formatting."""
+"""`_MARKS` cost the parser much time. A text with more than `MOST_MARKS` of these characters is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
 """The beginning of a quoted line. One such line counts as 20 of the `_MARKS`, since it costs the parser (markdown-it-py 4) much
 time: the parser looks for the end of the quote in all later lines."""
@@ -226,7 +226,8 @@ _ENVIRONMENTS = frozenset(
     gather* split equation equation* multline multline*
     """.split()  # noqa: SIM905 - as above
 )
-_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # `\\` (a new row) first: letters after it are not a macro's name
+# `\\` (a new row) is tried first: letters after `\\` are no macro's name.
+_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 # `\\[9999em]` makes a gap of this height. The column format of an `array` can contain lengths and repetitions.
 _LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
@@ -238,7 +239,7 @@ _SAID = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\
 
 
 def _is_plain_notation(tex: str) -> bool:
-    """Return True if all macros of a formula only draw symbols, and if the formula is not too long or nested too deep."""
+    """Return True if all macros of a formula only draw symbols, and if the formula is neither too long nor nested too deep."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
     if _LENGTH.search(tex) or tex.count("\\\\") > _MOST_ROWS:

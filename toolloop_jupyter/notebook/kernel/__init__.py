@@ -17,15 +17,16 @@ two side effects: the message becomes the "parent" of all later output, and the 
 pump restores the parent and the handler afterwards.
 
 *ipykernel 7.0 to 7.3.* These versions have no such queue: the running cell holds a lock. So clicks wait for the end of the cell,
-unless the front-end sends the clicks over a subshell. The package's dependencies exclude these versions.
+unless the front-end sends the clicks over a subshell (a thread with a separate loop). The package's dependencies exclude
+these versions.
 
 *ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. Different subshells may handle the
 messages of different widgets, in any order. With `CardComms`, one shell handles all messages of a card: the shell in which the
 card's run waits. The pump only wakes the loop.
 
-*All versions.* The SIGINT handler adds a callback to the loop, but this does not wake the loop (tornado 6.6). So the pump wakes the
-loop five times a second. A subshell (ipykernel 7.x) is a thread with a separate loop. If code in a subshell sets a future of the
-main loop, it must use `call_soon_threadsafe`.
+*All versions.* The SIGINT handler adds a callback to the loop, but this does not wake the loop (tornado 6.6). So the pump wakes
+the loop five times a second. If code in a subshell (ipykernel 7.x) sets a future of the main loop, this code must use
+`call_soon_threadsafe`.
 
 Why sync calls need no nest_asyncio
 -----------------------------------

@@ -36,7 +36,7 @@ _LOOK = 0.01
 async def serving_clicks(outer: asyncio.Task[object] | None = None) -> AsyncIterator[None]:
     """Deliver clicks during the `async with` block, and notice interrupts at once. In plain Python, the block does nothing.
 
-    `outer` is the task whose sync code waits for the run, if there is one.
+    `outer` is the task whose sync code waits for the run; None if no sync code waits.
     """
 
     def passes(record: logging.LogRecord) -> bool:
@@ -53,7 +53,7 @@ async def serving_clicks(outer: asyncio.Task[object] | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
-    """Do the same as `serving_clicks` for a run of the Python API. Send the output of its tools to its cell (`Cell.outputs_of_run`)."""
+    """Do the same as `serving_clicks` for a run of the Python API. Also send its tools' output to the run's cell."""
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
             yield
@@ -106,8 +106,9 @@ class _State(NamedTuple):
 class _Pump:
     """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
-    One pump serves all runs that wait at the same time. But if a widget's callback waits for a run, the pump that has dispatched the
-    widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches, so the messages keep their order.
+    One pump serves all runs that wait at the same time. But while a widget's callback waits for a run, the pump that has
+    dispatched the widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches, so
+    the messages keep their order.
     """
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
@@ -119,10 +120,10 @@ class _Pump:
         """The number of the newest message that the pump has checked and left in the queue."""
         self._dispatching: asyncio.Task[None] | None = None
         self._of_cell: _State
-        """The state of the interrupted cell. The pump restores this state after each message."""
+        """The state of the waiting cell. The pump restores this state after each message."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
-        # This task runs without the run's target, since the prints of a widget's callback are not output of the run.
+        # This task does not get the run's output target, since the prints of a widget's callback are not output of the run.
         with redirect_output(None):
             self._task = asyncio.ensure_future(self._run())
 
@@ -138,9 +139,9 @@ class _Pump:
         return _pumps[-1]
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Count one run less. If this was the last run, end the pump. Return the tasks for which the caller has to wait.
+        """Count one run less. If no run is left, end the pump. Return the pump's tasks, for which the caller has to wait.
 
-        A task that is dispatching a message, and in which another run is waiting, is not among them.
+        If another run waits in the task that is dispatching a message, this task is not returned.
         """
         self._users -= 1
         if self._users:
@@ -168,7 +169,7 @@ class _Pump:
                 self._dispatching = None
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
-        """Take the oldest comm message out of the queue. The others keep their order.
+        """Take the oldest comm message out of the queue; None if there is none. The other messages keep their order.
 
         This code awaits nothing, so no other code sees an incomplete queue.
         """
@@ -224,7 +225,7 @@ class _Pump:
 
     @contextmanager
     def lend_to_cell(self) -> Iterator[None]:
-        """While a callback waits for a run, give the interrupted cell its parent and its SIGINT handler, so that the cell can continue."""
+        """While a callback waits for a run, restore the parent and the SIGINT handler of the waiting cell: it may continue."""
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
         self._of_cell.give_back(self._kernel)
@@ -235,7 +236,7 @@ class _Pump:
             flush(None)
             of_callback.give_back(self._kernel)
             handler_now = signal.getsignal(signal.SIGINT)
-            if handler_now is not handler:  # set by a cell that has begun meanwhile
+            if handler_now is not handler:  # a cell that has begun meanwhile has set this handler
                 self._new_handler = handler_now
 
 
@@ -246,9 +247,10 @@ _while_pumping = ExitStack()
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return a context manager for sync code of the task `outer` that waits for a run.
+    """Return a context manager, in which sync code of the task `outer` waits for a run.
 
-    If the task is a widget's callback, the cell that it has interrupted can continue meanwhile.
+    If the task is a widget's callback, a cell that was waiting before can continue meanwhile (ipykernel 6).
+    In ipykernel 7, no new cell begins meanwhile.
     """
     kernel = get_kernel()
     for pump in _pumps:
@@ -311,9 +313,9 @@ class CardComms:
             comm._reply_subshell_for = lambda _data, _default: self._subshell
 
     def is_click(self, comm: object) -> bool:
-        """Return True if the kernel is handling a message from the front-end to this comm, so a person has clicked, and not code.
+        """Return True if a person has clicked, and not code: then the kernel is handling a front-end's message to this comm.
 
-        In a kernel that is not ipykernel, the two cases cannot be distinguished, and the result is True.
+        In a kernel that is not ipykernel, a person and code cannot be distinguished, and the result is True.
         """
         kernel = get_kernel()
         if kernel is None:

@@ -26,8 +26,8 @@ _BLOCKED = 0.3
 """If a loop does not handle an interrupt within this number of seconds, a callback is blocking the loop."""
 LOOK_UP = 0.1
 """Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception from another thread, only
-between two instructions of Python code. A signal that arrives just before `select()` is handled only after `select()` has returned,
-which may take as long as a tool's timeout. (This happened once in 150 tests that interrupted a run at its start.)"""
+between two instructions of Python code. A signal that arrives just before `select()` is handled only after `select()` has
+returned, which may take as long as a tool's timeout. (This happened once in 150 tests that interrupted a run at its start.)"""
 _REPEATED = 0.5
 """A second interrupt within this number of seconds is ignored, and the interrupted cell ends only after this time. Between two
 cells, the second interrupt would interrupt ipykernel itself (6.17 to 7.4), which would then never answer one of the two cells.
@@ -47,9 +47,9 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Lets SIGINT cancel `task` during a `with` block, instead of raising KeyboardInterrupt in the code that is running.
 
-    Another interrupt within `PATIENCE` seconds is ignored, so that the task can clean up. If a callback blocks the loop, the first
-    interrupt has no effect, and the next one raises KeyboardInterrupt in the callback. Outside the main thread, where Python handles
-    no signals, the block does nothing.
+    Another interrupt within `PATIENCE` seconds is ignored, so that the task can clean up. If a callback blocks the loop, the
+    first interrupt has no effect, and the next interrupt raises KeyboardInterrupt in the callback. Python handles signals only in
+    the main thread. In other threads, the block does nothing.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None) -> None:
@@ -113,14 +113,17 @@ _entered: list[Interrupts] = []
 
 
 def _can_handle_signals() -> bool:
-    """Return True if this is the main thread, and Python knows the present handler of SIGINT, so that it can be restored."""
+    """Return True if this is the main thread, and Python knows the present SIGINT handler, so that we can restore it."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGINT) is not None
 
 
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
-    """Let an interrupt stop the blocking code of the block, which then raises CancelledError. Does nothing outside the main thread."""
+    """Let an interrupt stop blocking code in the `with` block. The block then raises CancelledError.
+
+    Outside the main thread, this does nothing.
+    """
     if not _can_handle_signals():
         yield
         return
@@ -138,7 +141,7 @@ def allow_interrupts() -> Iterator[None]:
 
 
 async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
-    """Await a run, and return or raise what the run does. If the awaiting task is cancelled, cancel the run, and let it clean up.
+    """Await a run. Return its value, or raise its error. If the awaiting task is cancelled, cancel the run, and let it clean up.
 
     Later cancels within `PATIENCE` seconds are ignored. If the run returns a value, the awaiting task counts as not cancelled.
     """
@@ -176,7 +179,7 @@ async def _ignore_repeated_cancel(came_at: float) -> int:
 
 
 async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
-    """Let the cell show `error` in one line, and ignore a second interrupt (`_REPEATED`). Then the caller raises `error`."""
+    """Let the cell show `error` in one line, and ignore a second interrupt (`_REPEATED`). The caller must then raise `error`."""
     show_in_one_line(error)
     await _ignore_repeated_cancel(time.monotonic())
 
@@ -184,8 +187,8 @@ async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
 def show_in_one_line(error: BaseException) -> None:
     """Show `error` in one line in the present cell, and do not count the cell as failed. An interrupt has caused `error`.
 
-    If a cell fails, a front-end drops all cells that are waiting behind it. But an interrupt should end only the run. IPython (7 to 9)
-    calls `_render_traceback_` of an exception, and calls `forgive` before ipykernel (6.17 to 7.4) answers the front-end.
+    If a cell fails, a front-end drops all cells that are waiting behind it. But an interrupt should end only the run. IPython
+    (7 to 9) calls an exception's `_render_traceback_`, and calls `forgive` before ipykernel (6.17 to 7.4) answers the front-end.
     """
     shell = get_shell()
     if shell is None:
@@ -205,7 +208,7 @@ def show_in_one_line(error: BaseException) -> None:
 
 
 def find_idle_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop on which IPython runs awaited cells, or None if it is already running. Sync calls use this loop, too."""
+    """Return the loop on which IPython runs awaited cells; None if this loop already runs. Sync calls use it, too."""
     from IPython.core import async_helpers
 
     helpers: Any = async_helpers
@@ -226,9 +229,9 @@ def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
 
 
 class _TerminalInterrupts(Interrupts):
-    """Lets Ctrl-C cancel the awaited cell that is running at that time, which may be a later cell than the cell of the run.
+    """Lets Ctrl-C cancel the awaited cell that is running when Ctrl-C comes. This may be a later cell than the run's cell.
 
-    If there is none (at IPython's prompt, or in a cell without `await`), Ctrl-C raises KeyboardInterrupt as usual.
+    If no awaited cell is running (at IPython's prompt, or in a cell without `await`), Ctrl-C raises KeyboardInterrupt as usual.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,10 +1,10 @@
 """Send output to the right place: prints and displays of tools, and the outputs of a run (`Cell`).
 
-The target of an output is the value of a context variable. `redirect_output(target)` sets it for the code in its `with` block, for
-the tasks of this code, and for threads in a copy of the context. Meanwhile, there are hooks on `sys.stdout`, on `sys.stderr`, on
-the shell's display publisher, and on the methods that send a cell's value and traceback. A hook looks up the target of the calling
-code. If there is none, the output goes to the same place as without a hook. A removed hook that other code still has (a logging
-handler may have stored `sys.stderr`) passes all output on.
+The target of an output is the value of a context variable. `redirect_output(target)` sets this variable for the code in its
+`with` block, for the tasks of this code, and for threads in a copy of the context. Meanwhile, there are hooks on `sys.stdout`, on
+`sys.stderr`, on the shell's display publisher, and on the methods that send a cell's value and traceback. A hook looks up the
+target of the calling code. If there is none, the output goes to the same place as without a hook. A logging handler may have
+stored a hook as its `sys.stderr`, and use it after its removal. A removed hook passes all output on.
 
 If a tool starts a thread without a copy of the context, the thread has no target. If only this tool is running, the thread
 gets the tool's target, also after the tool has ended. If several tools are running, the thread's output is not redirected.
@@ -87,7 +87,7 @@ def redirect_output(target: Target | None) -> Iterator[None]:
 
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
-    """Do the same as `redirect_output`, but include threads without a copy of the context, until they end."""
+    """Do the same as `redirect_output`, but also for threads of the block that have no copy of the context, until they end."""
     redirection = _Redirection(target, get_target())
     with redirect_output(target):
         _entered.append(redirection)
@@ -174,7 +174,7 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
 
 
 class _StreamHook:
-    """Replaces the stream `below`. Output goes to the calling code's target, or to `below`. All other methods are those of `below`."""
+    """Replaces the stream `below`. Output goes to the calling code's target, or to `below`. Other methods are `below`'s."""
 
     def __init__(self, name: str, below: Any) -> None:
         self._name, self.below, self.users = name, below, 0
@@ -392,8 +392,8 @@ class Cell:
         kernel = get_kernel()
         if target is None and kernel is not None:
             parent = kernel.get_parent("shell")
-            # A widget's callback has no cell. Its output goes to the cell that began last, so that it appears in a cell. But if an
-            # Output widget shows the output of the callback, it goes there.
+            # A widget's callback has no cell. So its output goes to the cell that began last. But if an Output widget shows the
+            # output of the callback, the output goes to this widget.
             has_no_cell = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
             target = _CellTarget(last_cell.request if has_no_cell else parent)
         self._target = target
@@ -405,12 +405,12 @@ class Cell:
 
     @classmethod
     def here(cls) -> Cell:
-        """Return the place to which the calling code's output goes now. It stays this place in all threads, and in later cells."""
+        """Return the place to which the calling code's output goes now. Threads and later cells do not change it."""
         return cls(get_target())
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Return the same as `here`, but for code in a tool, return the place of the run, since the run may capture the tool's output."""
+        """Return the same as `here`; for code in a tool, the place of the tool's run, since the run may capture its output."""
         target = get_target()
         while isinstance(target, _SinkTarget):
             target = target.outer
@@ -471,8 +471,9 @@ def _is_shown_by_widget(message: Message) -> bool:
 
 
 class _CellTarget(Target):
-    """Sends output to one cell, even if another cell is running. Has copies of the kernel's output objects, whose parent is the cell.
+    """Sends output to one cell, even if another cell is running.
 
+    For this, it has copies of the kernel's output objects. The parent of the copies is always this cell.
     If `%%capture` or a test has replaced one of ipykernel's output objects, the replacement itself is used, not a copy of it.
     """
 
@@ -484,8 +485,8 @@ class _CellTarget(Target):
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
         self._updates = get_id(request), self._publisher
-        """(the id of a request, a publisher whose messages have this request as parent). When a later cell has begun,
-        `_find_publisher_of_updates` replaces both."""
+        """(the id of an execute request, the publisher for updates: this request is the parent of its messages). When a later
+        cell has begun, `_find_publisher_of_updates` replaces both."""
         flush(None)  # so that earlier prints of the cell appear first
 
     def write(self, name: str, text: str) -> None:
@@ -509,18 +510,18 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """Return a context manager, in which the publisher must send a message.
+        """Return a context manager. The publisher must send each message inside it.
 
-        A copied publisher flushes `sys.stdout` and `sys.stderr`: with this target, the flush reaches the target's streams.
-        A publisher that is no copy has a hook of this module. Without a target, the hook does not send the message back to here.
+        A copied publisher flushes `sys.stdout` and `sys.stderr`. Inside, this object is the target, so its streams are flushed.
+        A publisher that is no copy has a hook of this module. Inside, there is no target, so the hook lets the message pass.
         """
         return redirect_output(self if self._is_copied else None)
 
     def _find_publisher_of_updates(self) -> Any:
         """Return a publisher for updates. The parent of its messages is the cell that began last.
 
-        A front-end finds the output by its display id. So does nbclient (0.5 to 0.11), but it reads only messages whose parent is the cell
-        that is running now.
+        A front-end finds the output by its display id. So does nbclient (0.5 to 0.11), but nbclient reads only messages whose
+        parent is the cell that is running now.
         """
         request = last_cell.request
         if request and self._is_copied and get_id(request) != self._updates[0]:

@@ -7,8 +7,8 @@ this loop. `_turn_running_loop` works around these rules while it waits. Afterwa
 1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
 2. asyncio refuses to run a task while another task is the current one. We make the outer task not current (`_leave_task`), and
    make it current again after the wait.
-3. The outer `_run_once` has counted the handles that it is going to run. If we have run some of them, too few are left. So
-   before we return, we add a handle without effect for each of them.
+3. The outer `_run_once` has counted the handles (asyncio's objects for callbacks) that it is going to run. If we have run some
+   of these handles, too few are left. So before we return, we add a handle without effect for each handle that we have run.
 4. A handle cannot run if a function that has not returned yet runs in the same context ("cannot enter context"). We run the
    handle in a copy of its context. ipykernel 7 runs all cells in one context, so each message that waits behind the cell needs
    this copy.
@@ -119,7 +119,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
     except asyncio.CancelledError as error:
         if interrupts.came_at is None:
             raise
-        # In Python 3.10, only `__context__` has the message with which the task ended.
+        # In Python 3.10, `error` may have no message. Then its `__context__` is the CancelledError with the message.
         ended = error if error.args else error.__context__
         raise Interrupted(
             str(ended if isinstance(ended, asyncio.CancelledError) and ended.args else STOPPED)
@@ -239,7 +239,7 @@ def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
 
 
 class StreamRunner:
-    """Runs the steps of one stream from sync code, in any thread. All run on the loop of the first step, or on a background loop."""
+    """Runs the steps of one stream from sync code, in any thread: on the loop of the first step, or on a background loop."""
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
         """`instead` is the advice in the message of LoopUnsupported: what to call instead."""
@@ -323,7 +323,7 @@ def _get_kept_loop() -> asyncio.AbstractEventLoop:
 
 
 _background: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
-"""[(the loop of the background thread, this thread)]; [] if no stream has needed it yet."""
+"""[(the loop of the background thread, the background thread)]; [] if no stream has needed this thread yet."""
 _lock = threading.Lock()
 
 

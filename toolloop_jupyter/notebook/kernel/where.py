@@ -16,7 +16,7 @@ Message: TypeAlias = Mapping[str, Any]
 
 
 class Kernel(Protocol):
-    """The attributes of ipykernel's Kernel (6.17 to 7.4) that this room uses. Not all of these versions have all of them."""
+    """The attributes of ipykernel's Kernel (6.17 to 7.4) that this room uses. Some versions lack some of the attributes."""
 
     session: Any
     log: logging.Logger
@@ -54,7 +54,7 @@ def in_terminal() -> bool:
 
 
 def ignores_ctrl_c() -> bool:
-    """Return True if Ctrl-C cannot end an awaited run: in a terminal, the process ignores SIGINT, as after `nohup` or `&`.
+    """Return True if this process is in a terminal and ignores SIGINT (as after `nohup` or `&`): Ctrl-C ends no awaited run.
 
     Ctrl-C still ends a sync call, which has a handler of its own (`Interrupts`).
     """
@@ -66,8 +66,8 @@ def has_stdin() -> bool:
     kernel = get_kernel()
     if kernel is None:
         return in_terminal()
-    # private: _allow_stdin, ipykernel 6 and 7: content["allow_stdin"] of the last execute request. In a cell, the public
-    # `get_parent()` is enough. In a widget's callback, it returns the widget's message, which has no allow_stdin.
+    # private: ipykernel 6 and 7 have `_allow_stdin`: the content["allow_stdin"] of the last execute request. In a cell, the
+    # public `get_parent()` returns this request. In a widget's callback, it returns the widget's message, without allow_stdin.
     return bool(getattr(kernel, "_allow_stdin", False))
 
 
@@ -140,7 +140,7 @@ class LastCell:
             get_shell().events.register("pre_run_cell", self._note)
 
     def unwatch(self) -> None:
-        """Stop what `watch` has begun, and forget the last cell."""
+        """Stop watching, and forget the last cell."""
         if self._watching:
             self._watching, self.request = False, {}
             get_shell().events.unregister("pre_run_cell", self._note)
@@ -170,9 +170,9 @@ _IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
 
 
 def name_cells(traceback: str) -> str:
-    """Return the traceback with names such as `Cell In[3]` in the place of the cells' temporary file names, which differ in each kernel.
+    """Return `traceback` with `Cell In[3]` in place of a cell's temporary file name, which differs in each kernel.
 
-    The same is done in lines that Python's `warnings` print. The names of other files are not changed.
+    Lines of Python's `warnings` are changed in the same way. The names of other files are not changed.
     """
 
     def name(match: re.Match[str]) -> str:

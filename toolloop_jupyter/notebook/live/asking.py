@@ -96,7 +96,7 @@ NO_CARD = "the approval card here works only while its kernel runs; without an a
 
 
 def name_call(approval: Approval, number: int) -> str:
-    """Return a card's title. It has the number of the call to approve, or of the running call whose function asks a question."""
+    """Return a card's title, with the number of the call to approve, or of the running call that asks a question."""
     return f"{'asked in ' if approval.question else ''}call {number} of this run"
 
 
@@ -116,12 +116,12 @@ async def put_card(
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask a person in the running cell, not in a tool's output. Afterwards, show the request and its decision there."""
+    """Ask a person in the running cell, not in a tool's output. Afterwards, the cell shows the request and its decision."""
     await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
 
 
 async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
-    """Ask a person in the running cell about a call in the run for row `number` of a table with `total` rows."""
+    """Ask a person in the running cell about a call. The call's run is for row `number` of `total` rows (None: not known)."""
     await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
 
 
@@ -152,7 +152,7 @@ def note_click() -> None:
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
-    """Show a card for `GRACE` seconds. If nobody clicks, deny the call. Later requests are then decided without a card."""
+    """Show a card for `GRACE` seconds. If nobody clicks, deny the call; then later requests get no card."""
     # This denial has no effect if a person has decided before.
     timer = asyncio.get_running_loop().call_later(GRACE, lambda: approval.deny(NOBODY, by="unattended"))
     try:
@@ -170,7 +170,7 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 def ask_at_prompt(
     approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
 ) -> None:
-    """Ask with a prompt, until `approval` is decided. `reach` has the words for "this run" and "this session"."""
+    """Ask with a prompt, until `approval` is decided. `reach` maps each scope to its words, such as "this run"."""
     lines = [f"\n? {visible(approval.question or f'Run {approval.tool}?')}"]
     lines += [f"    {visible(approval.origin)}"] if approval.origin else []
     lines += [line for name, value in approval.input.items() for line in _write_argument(name, value)]
@@ -188,7 +188,7 @@ def ask_at_prompt(
 def _take_answer(
     approval: Approval, keys: Mapping[str, tuple[str, str]], read: Callable[[str], str], question: str
 ) -> None:
-    """Ask once, and do what the person has typed. An unknown answer does nothing. Raises EOFError."""
+    """Ask once, and do what the person has typed. An unknown answer does nothing. Raises EOFError at the end of the input."""
     word, _, rest = _read(read, question).partition(" ")
     match _KEY_OF.get(word.lower(), word.lower()):
         case "y":
@@ -231,7 +231,7 @@ def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tupl
 
 
 def _write_argument(name: str, value: object) -> list[str]:
-    """Return the lines that show one argument in a terminal. A text of several lines keeps its lines. Other values are JSON."""
+    """Return the lines that show one argument in a terminal. A text keeps its line breaks. Other values are JSON."""
     if not isinstance(value, str) or "\n" not in value.strip("\n"):
         return [f"    {in_a_line(name)} = {_write_json(value)}"]
     lines = visible_text(value).split("\n")
@@ -254,7 +254,7 @@ def _read(read: Callable[[str], str], prompt: str) -> str:
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     """Ask for a new value of each argument, then allow the call with the new values. Enter keeps an old value.
 
-    A typed value is read as JSON if it is JSON. If the old value is a text, only a value that begins with a quote is read as JSON.
+    A typed value that is JSON is read as JSON. If the old value is a text, the typed value must also begin with a quote.
     """
     print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}

@@ -34,7 +34,7 @@ class CellOutput:
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
         """Show a MIME bundle in place of the current one, if any.
 
-        If `soon` is False and this output is joined with others, the front-end gets it with the next change of one of them.
+        If `soon` is False and this output is joined with others, the front-end gets the bundle when one of these others changes.
         """
         if bundle == self.bundle:
             return
@@ -150,7 +150,7 @@ class CellWriter:
         """The text that is being written."""
         self._text = StreamingText()
         self._fed = 0
-        """The number of the deltas of `_step` that are in `_text`."""
+        """How many deltas of `_step` were added to `_text`."""
 
     def grow(self, step: TextStep) -> None:
         """Create the output of a text when its first delta comes. Later deltas of the text change nothing here."""
@@ -174,7 +174,7 @@ class CellWriter:
         outputs[-1].draw(self._text.block())
 
     def end(self, step: TextStep) -> None:
-        """Show the final form of a complete text: nothing if a retry has removed it, or the validated output in its place."""
+        """Show a complete text, or the validated output that was read from it; nothing if a retry has removed the text."""
         outputs = self._outputs.setdefault(step, [self._column.output()])
         if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
             rest = self._text.block(final=True)
@@ -185,7 +185,7 @@ class CellWriter:
             output.draw(None)
 
     def _feed(self, step: TextStep) -> str:
-        """Add the new deltas of `step` to `_text`. Return all deltas that were added."""
+        """Add the new deltas of `step` to `_text`. Return the text of all its deltas so far."""
         self._text.add("".join(step.pieces[self._fed :]))
         self._fed = len(step.pieces)
         return self._text.text
@@ -217,7 +217,7 @@ class TerminalWriter:
             print()  # noqa: T201 - a terminal
 
     def end(self, step: TextStep) -> None:
-        """Write what is still missing of a text that is complete or was replaced. What the terminal already shows is not rewritten."""
+        """Write the end of a text, a whole thought, or the output that was read from a text. Printed text stays as it is."""
         if step is self._step:
             rest = prose(self._filter.end())
             if rest or self._in_line:
@@ -255,7 +255,7 @@ class StreamingText:
         self._open += delta
 
     def take(self) -> list[Block]:
-        """Return the pieces that are complete since the last call of this method. The list is mostly empty."""
+        """Return the pieces that are complete since the last call of this method. The list is usually empty."""
         pieces: list[Block] = []
         while split := split_markdown(
             self._open, min(PIECE + PIECE * self._count // 10, LONGEST_PIECE), LONGEST_PIECE
@@ -266,5 +266,5 @@ class StreamingText:
         return pieces
 
     def block(self, *, final: bool = False) -> Block:
-        """Return the block of the rest. With `final`, code is in colour and formulas are typeset."""
+        """Return the block of the rest. If `final` is True, code is in colour and formulas are typeset."""
         return text_block(self._open, streaming=not final)

@@ -114,7 +114,7 @@ class CallOutputs(PrintKeeper):
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """Return the outputs so far, in order. With `items` (while the call has no value), a generator's newest items follow."""
+        """Return the outputs so far, in order. If `items` is True (no value yet), a generator's newest items follow."""
         with self._lock:
             parts: list[tuple[str, object]] = [(part.kind, part.show()) for part in self._parts]
             if items and self._item_count:
@@ -192,17 +192,17 @@ class RunningCall(CallOutputs):
             self._timer.start()
 
     def _late(self) -> None:
-        self._timer = None  # before the page is drawn: new output that comes meanwhile starts a new timer
+        self._timer = None  # before the page is drawn, so that output during the drawing starts a new timer
         if self._show_late is not None:
             self._show_late()
 
     def end(self, show_late: Callable[[], None]) -> None:
-        """Store that the call has its result. From now on, call `show_late` after output of a thread that the call has left behind."""
+        """Store that the call has its result. If a thread of the call still writes output later, `show_late` is called."""
         self._show_late = show_late
 
 
 class RunHooks(Observer):
-    """Collects facts for a run's page that are not in the run's events: what the run does, its usage, and the outputs of its tools.
+    """Collects facts for a run's page that its events do not have: what the run does, its usage, and the outputs of its tools.
 
     This class draws nothing. Any thread may call its methods.
     """
@@ -292,10 +292,10 @@ class FigureBundle(dict[str, object]):
 
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
-    """At the end of the block, take the pyplot figures that its code has opened and not closed, and close them.
+    """At the end of the `with` block, call `take` with a MIME bundle of each pyplot figure that the block has left open.
 
-    `take` gets a MIME bundle of each figure. This happens only with the inline backend, and only if that backend closes figures at
-    the end of a cell (its default).
+    The figures are then closed. All this happens only with the inline backend, and only if this backend closes figures at the
+    end of a cell (its default).
     """
     before = {id(figure) for figure in _open_figures()}
     me = object()

@@ -57,7 +57,7 @@ _importing: set[str] = set()
 
 @contextlib.contextmanager
 def say_importing() -> Iterator[None]:
-    """Return a context in which a run waits for LiteLLM's import. Meanwhile, the cell of the run shows a line that says so."""
+    """Return a context manager, in which a run waits for LiteLLM's import. Meanwhile, a line in the run's cell says so."""
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
     if cell.execution in _importing:
         yield
@@ -75,7 +75,7 @@ _was_told: ContextVar[bool] = ContextVar("toolloop_was_told", default=False)
 
 
 def warn_of_ignored_ctrl_c() -> None:
-    """If Ctrl-C cannot end the run that begins, show a line that says so. A run within a tool of this run shows no other line."""
+    """If Ctrl-C cannot end the run that begins, show a line that says so. A run within a tool of this run does not repeat it."""
     if kernel.ignores_ctrl_c() and not _was_told.get():
         _was_told.set(True)
         kernel.Cell.here().display(
@@ -217,7 +217,7 @@ Theirs: TypeAlias = Any
 Made = TypeVar("Made")
 
 LOOK = 0.15
-"""Seconds between two looks whether LiteLLM's `on_approval` has decided a request. No card is shown before the first look."""
+"""Seconds between two checks whether LiteLLM's `on_approval` has decided a request. No card is shown before the first check."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
 """The reason with which LiteLLM denies a request that the reader of its stream has not answered."""
@@ -242,7 +242,7 @@ def _convert_result(result: Theirs) -> Result:
 class LiteLLMStream:
     """Reads LiteLLM's stream (sync or async), and yields our events asynchronously. `result` is LiteLLM's own Result.
 
-    A cancelled reader does not cancel the read: LiteLLM's generator would end without a Done event.
+    If our reader is cancelled, a read that has begun goes on. If it were cancelled, LiteLLM's generator would end without Done.
     """
 
     def __init__(self, stream: Theirs) -> None:
@@ -295,7 +295,7 @@ class _Request:
         self._watching: asyncio.Future[None] | None = None
 
     async def begin(self) -> None:
-        """Give LiteLLM's `on_approval` a moment to decide. After that, look again and again, while our card may be shown."""
+        """Give LiteLLM's `on_approval` a moment to decide. Then check again and again, while our card may be shown."""
         await asyncio.sleep(LOOK)
         self.answer_ours()
         self._watching = asyncio.ensure_future(self._watch())
@@ -306,7 +306,7 @@ class _Request:
             self.answer_ours()
 
     def answer_theirs(self) -> None:
-        """Give our decision to LiteLLM. If there is none, LiteLLM denies its request, or waits for its `on_approval`."""
+        """Give our decision to LiteLLM. If we have none, LiteLLM denies its request, or waits for its `on_approval`."""
         if self.ours.decision is not None and not self.theirs.answered:
             self.theirs.allow() if self.ours.decision.allowed else self.theirs.deny(self.ours.decision.reason)
 
@@ -340,7 +340,7 @@ class _Conversion:
         """`live`: True if the turn is still running. Only then we can measure the seconds of its calls."""
         self._live = live
         self._events: list[Theirs] = []
-        """The converted events. They include notices for events that have no class of ours."""
+        """The converted events. An event for which we have no class is a Notice."""
         self._open: dict[str, tuple[ToolCall, float]] = {}
         """The id of each call without a result -> (the call, the time at which it began)."""
         self.requests: dict[str, _Request] = {}
@@ -377,7 +377,7 @@ class _Conversion:
         )
 
     def _convert(self, event: Theirs) -> Shown:
-        """Copy an event that is no request. A class that we do not know (of a later LiteLLM) becomes one line."""
+        """Copy an event that is no request. An event of a class that we do not know (of a later LiteLLM) becomes a Notice."""
         if _is_theirs(event, ToolResult):
             return self._end_call(_copy(ToolResult, event))
         if _is_theirs(event, ToolCall):
@@ -393,7 +393,7 @@ class _Conversion:
         return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
 
     def _request(self, theirs: Theirs) -> Approval:
-        """Make our request from LiteLLM's. LiteLLM names no call, so we choose an open call of the same tool, if there is one."""
+        """Make our request from LiteLLM's. LiteLLM's names no call, so we choose an open call of the same tool, if any."""
         calls = [call for call, _ in self._open.values() if call.id not in self.requests]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         calls.sort(key=lambda call: call.input != theirs.input)

@@ -44,9 +44,9 @@ def request_block(
 ) -> Block:
     """Return the block that shows a request before it is sent to the model. `sent` is False in a dry run, which sends nothing.
 
-    If `sent` is True, the block lists only the messages that are new since `last`, the previous request of the run. `reply` is the
-    message that answered it. Otherwise, the block lists all messages, and its title has the model's name `title_of`. Of API keys
-    and headers, only the names are shown.
+    If `sent` is True, the block lists only the messages that are new since `last`, the previous request of the run. `reply` is
+    the model's answer to `last`. If `sent` is False, the block lists all messages, and its title names the model (`title_of`; if
+    this is "", the request's model). Of API keys and headers, only the names are shown.
     """
     shown = request.shown()
     messages, tools = shown["messages"], [tool["function"]["name"] for tool in shown["tools"]]
@@ -172,7 +172,7 @@ def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, 
 
 
 class Stepper(Observer):
-    """Makes a run wait for Next before each model call and each tool call. After "Run to end", they are only shown."""
+    """Makes a run wait for Next before each model call and each tool call. After "Run to end", calls are only shown."""
 
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means

@@ -1,7 +1,7 @@
 """Show a run in its cell. An event is drawn once, when it comes.
 
-Ten times a second, `CellRun` draws the growing text, and the facts that `RunHooks` has collected from the loop. So even thousands
-of tokens a second cause only ten updates a second.
+Ten times a second, `CellRun` draws the growing text, and the facts that `RunHooks` has collected about the run. So even
+thousands of tokens a second cause only ten updates a second.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that an observer of the loop waits before it shows something. Meanwhile, the view shows earlier events."""
+"""Seconds that an observer of the run waits before it shows something. Meanwhile, the view shows earlier events."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a call is shown as running. Most calls end sooner, and are shown only once."""
 SHOW_SECONDS_AFTER = 0.5
-"""Seconds after which the time of a running call is shown below its row, or sooner if the tool prints something."""
+"""Seconds after which a running call's time is shown below its row. If the tool prints something, it is shown sooner."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RunHead:
         self._output.put({**make_bundle(blocks), **widget})
 
     def end(self, *, has_foot: bool) -> None:
-        """Remove the toolbar, and show the head: without its style sheet if `has_foot`, since the line below the run has it."""
+        """Remove the toolbar; show the head. If `has_foot` is True, the line below the run has the style sheet, not the head."""
         if self._toolbar is not None:
             self._toolbar.finish()
             self._toolbar = None
@@ -159,7 +159,7 @@ class CellRun:
         self._head.replace(head)
 
     def do_without_hooks(self) -> None:
-        """Call this if the run does not call `hooks`: a run of LiteLLM's own harnesses, or a run that had begun before."""
+        """Call this if the run does not call `hooks`: a run of LiteLLM's own harnesses, or a run that has begun already."""
         self._has_hooks = False
 
     def stop(self) -> None:
@@ -169,7 +169,10 @@ class CellRun:
             self._cancel()
 
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
-        """Read a stream to its end, and return its Result. An interrupt cancels the turn; its end is still shown. Raises HarnessError."""
+        """Read a stream to its end, and return its Result. An interrupt cancels the turn; its end is still shown.
+
+        Raises HarnessError if the stream ends without a Done event.
+        """
         self._cancel = cancel
         self._head.begin(self.stop)
         ticker = asyncio.ensure_future(self._tick())

@@ -83,7 +83,7 @@ def head(
     if filled:
         with_values = f"with {list_some([shorten(one, 200) for one in filled], 20)}"
         facts.append((inline(with_values), with_values))
-    line = "tlj-head" if facts else ""  # an empty line gets no rule below it
+    line = "tlj-head" if facts else ""  # an empty line gets no border below it
     html = STYLE + block(line, " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
     text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:
@@ -166,7 +166,7 @@ _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
 def file_block(change: FileChange, note: str = "") -> Block:
-    """Return the block of a sandbox file that has changed, with its diff folded; without a diff, with `note`."""
+    """Return the block of a changed sandbox file, with its diff folded. If there is no diff, the block shows `note`."""
     mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
     name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
     title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
@@ -213,7 +213,7 @@ _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
 def tell_tokens(usage: Usage) -> list[str]:
-    """Return the number of tokens as text; as two texts (input, output) if the provider has read tokens from its cache."""
+    """Return [the number of tokens]; [input tokens, output tokens] if the provider has read some tokens from its cache."""
     if not usage.cache_read_tokens:
         return [counted(usage.total_tokens, "token")]
     read = f"{usage.cache_read_tokens:,} of them from cache"
@@ -259,7 +259,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     # A coloured text is not dimmed, since it would be too pale to read.
     style = DIM if not css else "font-size:90%"
     line = f'<span class="{css}" style="{style}">{inline(stop)}</span>{dim(" · ".join(items), "span")}'
-    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head has a rule already
+    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head has a border already
     html = block("tlj-foot", line, style)
     if picture:
         html = (
@@ -306,7 +306,7 @@ MOST_LINES = 200
 def take_beginning(
     text: str, where: str = "", most: int = MOST_CHARACTERS, most_lines: int = MOST_LINES
 ) -> tuple[str, str]:
-    """Return (the beginning of a long text, a line on how much is left out, or ""). `where` says where the whole text is."""
+    """Return (the beginning of `text`, a line that says how much is left out; "" if nothing is). `where` tells where all is."""
     lines = text.split("\n")
     if len(text) <= most and len(lines) <= most_lines:
         return text, ""

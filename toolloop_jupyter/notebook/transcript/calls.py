@@ -83,7 +83,7 @@ class CallStep:
 
     @property
     def state(self) -> str:
-        """The status of the call's result; without a result "denied", "waiting" (for a decision), "running" or "over"."""
+        """The status of the call's result; if there is none, "denied", "waiting" (for a decision), "running" or "over"."""
         if self.result is not None:
             return find_status(self.result, self.decision)
         if self.decision is not None and not self.decision.allowed:
@@ -159,7 +159,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
 
 
 def approval_record(approval: Approval) -> Block:
-    """Return the block of a request for approval and its decision, if there is one; with the style sheet, to be shown alone."""
+    """Return the block of a request for approval and of its decision, if any. It is shown alone, so it has the style sheet."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     record = call_block(CallStep(call, approval=approval, is_over=approval.decision is not None))
     return Block(put_style_behind(record.html), record.text)
@@ -241,7 +241,7 @@ def tell_why(approval: Approval) -> str:
 
 REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
 REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
-"""For each scope, the words on the card that say where an approval is valid: of a single run, and of a rows run."""
+"""Scope -> the words on the card that say where an approval is valid: `REACH` in a single run, `REACH_OF_ROWS` in a rows run."""
 
 
 def _tell_decision(decision: Decision) -> str:
@@ -354,7 +354,7 @@ def _begin_at_change(old: str, new: str, most: int) -> tuple[str, str]:
 
 
 def _described(result: ToolResult) -> str:
-    """Return the text of the call's value or error, without the tool's prints and notes about a person's edits."""
+    """Return the text of the call's value or error, without the tool's prints, and without notes about a person's edits."""
     return result.output if result.returned is None else result.returned
 
 

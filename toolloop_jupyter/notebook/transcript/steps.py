@@ -81,7 +81,7 @@ class Notice:
     text: str
     kind: Literal["info", "warning", "error"] = "info"
     part: str = ""
-    """The attribute of the Result that has the things that the message is about, such as "files"; "" if there is none."""
+    """The Result's attribute that the message is about, such as "files"; "" if there is none."""
 
 
 Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | Retry | Notice | Done
@@ -157,7 +157,7 @@ class Steps:
                 yield step
 
     def _take_back(self, discard: str) -> list[Step]:
-        """Remove the text `discard`, which a retry has dropped, from the end of the answer. Returns the steps that have changed."""
+        """Remove the text `discard`, which a retry has dropped, from the end of the answer. Returns the changed steps."""
         changed: list[Step] = []
         for step in self._last_texts():
             text = step.text
@@ -195,7 +195,7 @@ class Steps:
         return ()
 
     def _begin_call(self, call: ToolCall, *, within: bool = False) -> CallStep:
-        """Add the step of a call. If `within` is true, it is a question: its id begins with the id of the call that asks."""
+        """Add the step of a call. `within`: True for a question of a running call; `call.id` then begins with that call's id."""
         outer = self._calls.get(call.id.rpartition(".")[0]) if within else None
         step = self._calls[call.id] = CallStep(call, self._call_count if outer is None else outer.index)
         self._call_count += not within
@@ -278,7 +278,7 @@ class Page:
                 return foot(step.result, self._name, picture=picture(step.result))
 
     def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
-        """Return the block of a call with its prints and displays (see `call_block`); by default, the prints in its result."""
+        """Return the block of a call. `outputs`: its prints and displays (see `call_block`); None: the prints in its result."""
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         whole = self._name_part("", f"tool_results[{step.index}].value")
@@ -296,7 +296,7 @@ class Page:
         return ": ".join(filter(None, (text, expression)))
 
     def _has_room(self, step: Step, block: Block) -> bool:
-        """Return False if the run has no room for `block`. Else count its length; it replaces the step's earlier block."""
+        """Return False if the run has no room for `block`. Else count its length instead of that of the step's earlier block."""
         size = len(block.html)
         used = self._used + size - self._sizes.get(id(step), 0)
         if used > OF_RUN:
@@ -414,13 +414,13 @@ def as_json(result: Result) -> str:
 
 
 def _make_data(value: object) -> object:
-    """Return `value` as JSON data. An object that pydantic cannot convert (or a text in it) becomes its `repr`."""
+    """Return `value` as JSON data. What pydantic cannot convert becomes its `repr`; if that fails, so does all of `value`."""
     data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), value)
     return repr(value) if isinstance(data, Raised) else data
 
 
 def _list_facts(event: Event | FileChange) -> dict[str, object]:
-    """Return the fields of an event that its `repr` shows, and its decision."""
+    """Return the fields that the event's `repr` shows, and the event's decision."""
     shown = [one.name for one in dataclasses.fields(event) if one.repr and not one.name.startswith("_")]
     facts = {name: getattr(event, name) for name in shown}
     if (decision := getattr(event, "decision", None)) is not None:

@@ -152,7 +152,7 @@ def _count(value: _Several) -> str:
 
 
 def _show_several(value: _Several, expression: str) -> Shown | None:
-    """Show a list or dict item by item; None if it has no table and no picture, or more than `_MOST_ITEMS` items."""
+    """Show a list or dict item by item. Return None if `value` has no table and no picture, or more than `_MOST_ITEMS` items."""
     pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
     if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
@@ -381,7 +381,7 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """Return the block of a picture or a file. If the prompt has sent it, the block also shows its name.
+    """Return the block of a picture or a file. If it was sent in the prompt, the block also shows its name.
 
     A file, or a picture that cannot be drawn from its `data:` URL, is only a line with its name.
     """

@@ -39,8 +39,8 @@ from .edit_form import EditForm
 class ApprovalCard(Card):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says which call of the run this is ("call 4 of this run"). `reach` has the words for each scope that Approve may cover.
-    `comms` says whether a person or code clicked; if it is None, every click counts as a person's.
+    `position` says which call of the run this is ("call 4 of this run"). `reach` maps each scope that Approve may cover to its
+    words. `comms` says whether a person or code clicked; if it is None, every click counts as a person's.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ApprovalCard(Card):
         super().finish()
 
     def _draw(self) -> None:
-        """Draw the request. If the edit form is open, it shows the arguments."""
+        """Draw the request, without the arguments if the open edit form shows them."""
         is_edited = bool(self._form.fields)
         asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
         self._question.value = STYLE + CARD_STYLE + asked
@@ -144,7 +144,7 @@ class ApprovalCard(Card):
             self._approval.deny(self._reason.value.strip(), by=by)
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
-        """Return "click", or "code" if code has pressed the button: a thread that a tool has left behind may call `button.click()`."""
+        """Return "click", or "code" if code has pressed the button: a thread of an ended tool may call `button.click()`."""
         return "click" if self._comms is None or self._comms.is_click(button.comm) else "code"
 
     def _keep_order(self, *widgets: ipywidgets.Widget) -> None:
@@ -248,7 +248,7 @@ def full_value(value: object, *, whole: bool = False) -> str:
 
 
 def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
-    """Return `text` and its `size` as HTML, folded behind its `beginning` if it is long. `shown` makes hidden characters visible."""
+    """Return `text` and its `size` as HTML. A long text is folded behind `beginning`. `shown` makes hidden characters visible."""
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))

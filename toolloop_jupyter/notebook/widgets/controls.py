@@ -21,7 +21,7 @@ from ..transcript import WIDGET, money
 
 
 class Comms(Protocol):
-    """What a card needs from the kernel. The class `CardComms` in the room `kernel` does this."""
+    """What a card needs from the kernel. The class `CardComms` in the room `kernel` has these methods."""
 
     def keep_order(self, comm: object) -> None: ...
 
@@ -38,7 +38,7 @@ class _Panel:
         self._finished = False
 
     def make_reference(self) -> dict[str, object]:
-        """Return a MIME bundle's reference to the panel's widget. A front-end with widgets shows the widget, not the HTML."""
+        """Return {MIME type: reference to the widget}, for a MIME bundle. A front-end with widgets shows only the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
@@ -149,7 +149,7 @@ class Card(_Panel):
     on_page: ClassVar[dict[Card, None]] = {}
     """The cards that are on the page now."""
     last_click: ClassVar[float] = float("-inf")
-    """The time at which a person last clicked a deciding button in this kernel (monotonic clock)."""
+    """When a person last clicked Stop, or a button that decides on a card, in this kernel (monotonic clock)."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from ..html import dim, escaped_json, hides, inline, visible
 from .controls import close
 
 _LONG = 80
-"""A longer text gets a field of several lines. One line of this field has about this many characters."""
+"""A text with more characters than this gets a field of several lines. One line of this field has about this many characters."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ class Field:
 
 
 def _input(spec: FieldSpec) -> ipywidgets.Widget:
-    # Without continuous updates, the front-end sends a text when the focus leaves the field, which is before the next click. If it
-    # sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a click could reach
-    # the kernel before the new text.
+    # Without continuous updates, the front-end sends a text when the focus leaves the field: before the next click. If the
+    # front-end sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a click
+    # could reach the kernel before the new text.
     given = {"value": spec.shown, "description": _label(spec.name)}
     match spec.kind:
         case "checkbox":
@@ -186,7 +186,7 @@ class EditForm:
             close(child)
 
     def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
-        """Return the arguments with the content of the fields; None if the form is closed. Raises ValueError."""
+        """Return `given` with the content of the fields; None if the form is closed. Raises ValueError for wrong content."""
         if not self.fields:
             return None
         arguments = dict(given)
