@@ -114,7 +114,7 @@ def dim(inner: str, tag: str = "div") -> str:
 
 
 def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
-    """Return a table of (name, value) rows of HTML; "" without rows. `head` is the HTML tag of the cells with the names."""
+    """Return an HTML table of (name, value) rows, both HTML; "" without rows. `head` is the tag of the cells with the names."""
     scope = ' scope="row"' if head == "th" else ""
     inner = "".join(
         f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'

@@ -107,8 +107,8 @@ class _Pump:
     """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
     One pump serves all runs that wait at the same time. But while a widget's callback waits for a run, the pump that has
-    dispatched the widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches, so
-    the messages keep their order.
+    dispatched the widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches,
+    so the messages keep their order.
     """
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:

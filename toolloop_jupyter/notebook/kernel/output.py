@@ -67,7 +67,7 @@ def get_target() -> Target | None:
 
 @contextmanager
 def redirect_output(target: Target | None) -> Iterator[None]:
-    """Send prints and displays of the block, and of its tasks and threads, to `target`. None: output is not redirected."""
+    """Send output of the block, its tasks, and threads in a copy of its context to `target`. None: output is not redirected."""
     hooks = _install_hooks() if target is not None else []
     before = get_target()
     token = _target.set(target)
@@ -338,7 +338,7 @@ def _find_innermost() -> _Redirection | None:
 
 
 def _find_target() -> Target | None:
-    """Return the target of the calling code's context. If `_target` has no value, return the target of the thread's tool."""
+    """Return the target of the calling code's context; if `_target` has no value, the target of the thread's tool, or None."""
     with suppress(LookupError):
         return _target.get()
     thread, innermost = threading.current_thread(), _find_innermost()

@@ -147,7 +147,7 @@ def may_have_buttons() -> bool:
 
 
 def note_click() -> None:
-    """Store that a click has come back to this kernel. So a person can click cards, although the client answers no `input()`."""
+    """Store that a click has come back to this kernel. So a person can click cards, even if the client answers no `input()`."""
     _Clicks.arrive = True
 
 

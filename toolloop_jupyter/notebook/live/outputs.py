@@ -61,7 +61,7 @@ class _Part:
     kind: str
     data: PrintedText | Mapping[str, object]
     widget: object = None
-    """The displayed widget."""
+    """The widget that was displayed, if any."""
 
     def show(self) -> str | Mapping[str, object]:
         if isinstance(self.data, PrintedText):

@@ -59,8 +59,8 @@ class ViewOptions:
     model: str = ""
     """The name of the run's model. If the model needs LiteLLM, the page can say that LiteLLM is being imported."""
     hint: str | None = ""
-    """Words for the page after an expression such as `result.files`, for example " (with --as result)". None: no variable can
-    hold the Result, so the page has no such expressions."""
+    """Words that follow an expression on the page, such as `result.files`, for example " (with --as result)". None: no variable
+    can hold the Result, so the page has no such expressions."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     asks: bool = True

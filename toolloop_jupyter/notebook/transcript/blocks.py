@@ -33,14 +33,12 @@ from ..html import (
     prose,
 )
 
-LONGEST_TEXT = (
-    200_000  # characters of one text of the model that a block shows; the Result has the whole text
-)
+LONGEST_TEXT = 200_000  # a block shows at most this many characters of a text; the Result has the whole text
 _MOST_TOOLS = 50
 _FIRST_WORDS = 80  # the most characters of the model's reasoning that stay visible when the rest is folded
 _LAST_WORDS = 160  # the most characters of the model's reasoning that are shown while it is streamed
 WIDGET = "application/vnd.jupyter.widget-view+json"
-"""The MIME type of a reference to a widget, which a front-end with widgets shows instead of the bundle's HTML or text."""
+"""The MIME type of a reference to a widget. A front-end with widgets shows the widget instead of a bundle's HTML or text."""
 
 
 @dataclass(frozen=True)
@@ -296,9 +294,9 @@ def is_approval(decision: Decision | None) -> bool:
     return decision is not None and decision.allowed and decision.by != "policy"
 
 
-OF_CALL = 4_000_000  # characters of HTML of one call: the largest picture (MOST_IMAGE) and some text
-OF_ARGUMENTS = 200_000  # characters of HTML of one call's arguments, without those that a person has changed
-MOST_OUTPUTS = 100  # prints and displays of one call; if there are more, those in the middle are left out
+OF_CALL = 4_000_000  # limit for a call's HTML, in characters: the largest picture (MOST_IMAGE) and some text
+OF_ARGUMENTS = 200_000  # the same for a call's arguments, without those that a person has changed
+MOST_OUTPUTS = 100  # prints and displays of a call; if there are more, those in the middle are left out
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 

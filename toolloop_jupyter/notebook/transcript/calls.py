@@ -376,7 +376,7 @@ def _without_result(
 
 
 def _find_best_form(bundle: Mapping[str, object]) -> object:
-    """Return the data of a MIME bundle that a person would see. If it is equal in two bundles, both look the same."""
+    """Return the form in a MIME bundle that a person would see. If this form is equal in two bundles, both look the same."""
     kinds = ("image/svg+xml", "text/html", "text/markdown")
     return get_picture_bytes(bundle) or next(filter(None, map(bundle.get, kinds)), None)
 

@@ -56,7 +56,7 @@ FULL_STEPS = (
     100  # this many of a run's last tool calls are shown in full; each earlier call is shown as one line
 )
 MOST_FILES = 200  # the most changed files of a run that are shown
-OF_RUN = 20_000_000  # characters of HTML of a run's steps; a step that would exceed this limit is shown as one line
+OF_RUN = 20_000_000  # limit for a run's HTML, in characters; a step that would exceed it is shown as one line
 TOO_LARGE = "too large to keep in the output of the run"
 
 
@@ -149,7 +149,7 @@ class Steps:
         return [*changed, self._open]
 
     def _last_texts(self) -> Iterator[TextStep]:
-        """Yield the texts of the answer that follow the last call; the last one first."""
+        """Yield the answer's texts after the last call, from the last text to the first."""
         for step in reversed(self.all):
             if isinstance(step, CallStep):
                 return
@@ -306,7 +306,7 @@ class Page:
 
 
 def together(blocks: Iterable[Block]) -> Block:
-    """Join several blocks into one, since some front-ends show only a limited number of outputs, such as JupyterLab (50)."""
+    """Join several blocks into one, since some front-ends show only a limited number of outputs (JupyterLab: 50)."""
     blocks = list(blocks)
     html = "".join(block.html for block in blocks)
     return Block(html, "\n".join(block.text for block in blocks if block.text))

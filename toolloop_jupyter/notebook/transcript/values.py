@@ -62,8 +62,8 @@ _Several: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
 
 MOST_HTML = 200_000  # a display with more characters of HTML is shown as text
 _SHORT = 40  # a result with at most this many characters is shown in place of its size
-MOST_PARTS = 10  # tables and pictures that are shown of one list or dict
-MOST_OF_PARTS = 3_500_000  # characters of HTML of these items; but the first item is always shown
+MOST_PARTS = 10  # of one list or dict, at most this many tables and pictures are shown
+MOST_OF_PARTS = 3_500_000  # limit for their HTML, in characters; but the first of them is always shown
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
 
 
 def _picture(kind: str, data: object, words: str) -> Shown | None:
-    """Show a picture as an `<img>`, inside which an SVG cannot run scripts or load anything; None for invalid data."""
+    """Show a picture as an `<img>`: an SVG in it can neither run scripts nor load anything. Return None for invalid data."""
     is_svg = kind == "image/svg+xml"
     data = str(data).encode("utf-8", "replace") if is_svg else data
     if isinstance(data, (bytes, bytearray)):

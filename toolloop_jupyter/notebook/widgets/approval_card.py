@@ -272,5 +272,5 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def error_html(message: str) -> str:
-    """Return the HTML of an error about edited arguments. A screen reader reads it aloud at once."""
+    """Return the HTML of an error about edited arguments. A screen reader reads this error aloud at once."""
     return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'

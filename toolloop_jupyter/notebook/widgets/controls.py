@@ -210,7 +210,10 @@ class Card(_Panel):
 
 
 def hold_cards(but: Card | None = None) -> None:
-    """Hold every card except `but`, which was just clicked. Must be called before the click takes effect, on any thread."""
+    """Hold every card except `but`, the clicked card (None: Stop was clicked). Call this before the click has its effect.
+
+    Any thread may call this.
+    """
     Card.last_click = time.monotonic()
     for card in tuple(Card.on_page):
         if card is not but:
