@@ -150,12 +150,12 @@ def _config(harness: object, keywords: Keywords) -> Config:
         require_tool_loop(harness)
         return build_config(**keywords)
 
-    config = attempt_call(build)  # the person's own objects may raise anything
+    config = attempt_call(build)  # reading the person's objects may run their code, which may raise anything
     if isinstance(config, Raised):
         error = config.error
         if isinstance(error, HarnessError):
             raise error
-        # `%xmode Verbose` would show API keys in the traceback of another error.
+        # IPython writes a traceback for any other error. In `%xmode Verbose`, the traceback would show API keys.
         made = ArgumentTypeInvalid if isinstance(error, TypeError) else ArgumentInvalid
         is_clear = isinstance(error, (ValueError, TypeError))
         raise made(str(error) if is_clear else f"reading the arguments raised {describe_error(error, 500)}")

@@ -64,7 +64,7 @@ class OptionsMismatch(HarnessError):
 
 
 class ArgumentInvalid(HarnessError, ValueError):
-    """An argument has a wrong value. A notebook shows one line, since a traceback in `%xmode Verbose` shows all arguments."""
+    """An argument has a wrong value. A notebook shows one line: with `%xmode Verbose`, a traceback would show all arguments."""
 
     _shown_as = "ValueError"
 
@@ -76,11 +76,11 @@ class ArgumentTypeInvalid(HarnessError, TypeError):
 
 
 class HarnessInstallFailed(HarnessError):
-    """Only LiteLLM's other harnesses raise this error. It is here for code that imports it."""
+    """Only LiteLLM's other harnesses raise this error. The class is here so that existing code can import it."""
 
 
 class StateIncompatible(HarnessError):
-    """Only LiteLLM's other harnesses raise this error. It is here for code that imports it."""
+    """Only LiteLLM's other harnesses raise this error. The class is here so that existing code can import it."""
 
 
 class SandboxError(HarnessError):
@@ -109,7 +109,7 @@ class HistoryInvalid(HarnessError, ValueError):
 
 
 class ToolDefinitionError(HarnessError, ValueError):
-    """Some functions cannot be used as tools. `problems` has one line for each fault, which says what to write instead."""
+    """Some functions cannot be used as tools. `problems` has one line for each fault. The line says what to write instead."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(
@@ -155,7 +155,7 @@ STOPPED = "the run was stopped"
 
 OnLimit = Literal["stop", "answer"]
 OnError = Literal["continue", "stop"]
-"""What a failed row does to a rows run: the other rows go on, or the run stops."""
+"""What happens after a row has failed. "continue": the other rows run. "stop": no other row begins."""
 _NUMBER = (int, float)
 _LIKE: Mapping[object, Any] = {int: numbers.Integral, _NUMBER: (numbers.Real, Decimal)}
 """`Check.types` -> the types that are also accepted, for example numbers of NumPy and pandas, fractions and decimals."""
@@ -222,11 +222,11 @@ CHECKS: Mapping[str, Check] = {
     "concurrency": Check(int, "a whole number", least=1, or_none=False),
     "on_error": Check(choices=get_args(OnError)),
 }
-"""Name of a keyword, of a field of `ToolLoopOptions` or `RowsOptions`, or of an option of `%toolloop` -> the check of its value."""
+"""Name -> the check of the value. A name is a keyword, a field of `ToolLoopOptions` or `RowsOptions`, or a `%toolloop` option."""
 
 
 def check_values(values: Mapping[str, object]) -> dict[str, Any]:
-    """Check the values of a run's keywords, and return them, with plain numbers.
+    """Check `values` (keyword of a run -> value), and return them with plain numbers (see `make_plain_number`).
 
     If values are wrong, raise one error that names all faults: ArgumentTypeInvalid if all faults are wrong types, else
     ArgumentInvalid.

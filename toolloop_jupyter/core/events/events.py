@@ -26,11 +26,11 @@ class Attachment:
     """A picture, a sound, a file or another part of the answer or the prompt, with all its data. LiteLLM has no such event."""
 
     kind: str
-    """"picture", "audio", "source", "file", or the type that the server gave it."""
+    """"picture", "audio", "source", "file", or the type that the server's answer names."""
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """A data address (`data:image/png;base64,…`), or "". For a picture of the prompt, this is a small copy of the picture."""
+    """A data address (`data:image/png;base64,…`); "" if there is none. For a picture of the prompt: that of a small copy."""
     is_sent: bool = False
     """True for a part of the prompt. The events for parts of the prompt come before the events for parts of the answer."""
 
@@ -56,9 +56,9 @@ class Usage:
     """The number of model calls. Tool calls are not counted."""
     # ours
     cache_read_tokens: int | None = None
-    """How many of `input_tokens` the provider read from its cache; None if it does not report this number."""
+    """How many of `input_tokens` the provider read from its cache; None if the provider does not report this."""
     cache_write_tokens: int | None = None
-    """How many of `input_tokens` the provider wrote to its cache; None if it does not report this number."""
+    """How many of `input_tokens` the provider wrote to its cache; None if the provider does not report this."""
 
     @property
     def total_tokens(self) -> int:
@@ -75,7 +75,7 @@ class Usage:
 
 
 def _add_known(one: int | None, other: int | None) -> int | None:
-    """Return the sum of two numbers; None if both are unknown."""
+    """Return the sum of two numbers. None is an unknown number: it counts as 0, but if both are None, return None."""
     return other if one is None else one if other is None else one + other
 
 
@@ -104,7 +104,7 @@ class ToolCall:
     """The tool's name for the model. If providers do not accept `name` (for example, `größe`), this is another name."""
     input: Mapping[str, object]
     builtin: bool = True
-    """True if the tool is a part of another harness of LiteLLM. LiteLLM's default is True."""
+    """True if the tool is a part of another harness of LiteLLM; False for each tool of ours. LiteLLM's default is True."""
 
 
 DecidedBy: TypeAlias = Literal[
@@ -157,7 +157,7 @@ class ToolResult:
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that describes the returned value or the error; None if it is the whole `output`."""
+    """The part of `output` that describes the returned value or the error; None if `output` has no other part."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -176,7 +176,7 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file of the sandbox folder that changed during the turn. `diff` is a unified diff; None for a binary file."""
+    """A file that changed in the sandbox folder during the turn. `diff` is a unified diff; None for a binary file."""
 
     path: str
     kind: FileChangeKind
@@ -196,7 +196,7 @@ class Retry:
     """A model call failed and is tried again, or an answer did not fit `output=` and the model is asked for a new answer.
 
     LiteLLM has no such event. `discard` is text that was streamed but is not a part of the answer; "" if the new try repeats
-    and continues this text.
+    the streamed text and continues it.
     """
 
     attempt: int
@@ -236,7 +236,7 @@ class Approval:
     tool: str
     input: Mapping[str, object]
     _decided: Future[tuple[Decision, object]] = field(default_factory=Future, compare=False, repr=False)
-    """The decision, and what `check` returned for edited arguments. It can be awaited on any event loop."""
+    """The decision, and what `check` returned for edited arguments. The future can be awaited on any event loop."""
     # ours
     call_id: str = ""
     description: str = ""
@@ -245,7 +245,7 @@ class Approval:
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
     question: str = ""
-    """The question of an MCP server, answered with the form in `input`; "" if the request is about a tool call."""
+    """The question of an MCP server; `input` is the form with the answers. "" if the request is about a tool call."""
     origin: str = ""
     """Where the tool of an MCP server runs, and what the server claims about the tool; "" for a tool of this notebook."""
     why: str = ""
@@ -253,14 +253,14 @@ class Approval:
     check: Callable[[Mapping[str, object]], object] = field(
         default=lambda arguments: None, compare=False, repr=False
     )
-    """Validates edited arguments. Returns the call that will run; its `.json` has the arguments. Raises ValueError."""
+    """Validates edited arguments. Returns the call that will run; its `.json` has them. Raises ValueError if they are invalid."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
     """The scopes that a person may choose. "session" is missing if the conversation cannot be continued. Only "call" is left if a
     change of the function could not be detected."""
     editable: bool = field(default=True, compare=False, repr=False)
     """False for a request that comes from LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
-    """The number of the tool call in its turn, from 1; 0 if it is not known. A server's question has the number of its call."""
+    """The number of the tool call in its turn, from 1; 0 if unknown. A server's question has the number of its tool call."""
 
     def __post_init__(self) -> None:
         given = self.input if isinstance(self.input, dict) else dict(self.input)
@@ -287,7 +287,7 @@ class Approval:
             try:
                 call = self.check(given)
             except ValueError as error:
-                # The message was made for the model, and repeats the arguments. A person reads it here, so keys are hidden.
+                # The message was made for the model, and repeats the arguments. Here a person reads it, so API keys are hidden.
                 raise ValueError(hide(str(error))) from None
             made = getattr(call, "json", None)
             if made is self.input:  # the edited arguments mean the same as the original arguments
@@ -299,7 +299,7 @@ class Approval:
     def deny(self, reason: object = "", *, by: DecidedBy = "stream") -> None:
         """Refuse the call. The model gets `reason` as text. May be called from any thread."""
         _check_choice("by", by, get_args(DecidedBy))
-        # The caller may pass an exception, a number or any other object.
+        # The caller may pass an exception, a number or any other object as `reason`.
         text = str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)
         self._decide(Decision(False, "" if reason is None else text, by=by))
 
@@ -366,7 +366,7 @@ class _FixedList(list[Any]):
 
 
 def freeze(value: Any) -> Any:
-    """Return a copy of JSON data in which no dict and no list can be changed. Such a copy itself is returned unchanged."""
+    """Return a copy of JSON data. No dict and no list in the copy can be changed. If `value` is such a copy, return `value`."""
     if isinstance(value, (_FixedDict, _FixedList)):
         return value
     if isinstance(value, dict):
@@ -386,18 +386,18 @@ def thaw(value: Any) -> Any:
 
 
 def is_same_json(one: object, other: object) -> bool:
-    """Return True if two values are the same JSON. In Python 1, 1.0 and True are equal; as JSON they are not."""
+    """Return True if two values are the same JSON. In Python, 1, 1.0 and True are equal; as JSON, they are not."""
     return json.dumps(one, sort_keys=True, default=repr) == json.dumps(other, sort_keys=True, default=repr)
 
 
 # --- the models of this package ----------------------------------------------------------------------------------
 
 OWN_MODELS = "toolloop/"
-"""The beginning of the name of each model of this package. These models are Python code."""
+"""The names of this package's models begin with this text. These models are Python code."""
 DEMO_MODEL = f"{OWN_MODELS}demo"
 """The demonstration model."""
 REPLAYED = f"{OWN_MODELS}replay"
-"""The beginning of the name of each model that replays a recording. A replayed call has the recorded cost, if any."""
+"""The names of models that replay a recording begin with this text. If a cost was recorded, the replayed call has this cost."""
 
 
 # --- a model call: its request and its reply ---------------------------------------------------------------------
@@ -521,7 +521,7 @@ def read_list(value: object) -> list[Any]:
 
 
 def read_content(content: object, between: str = "") -> str:
-    """Return the text of a `content` field. A few providers send a list of parts, or a number. Other data: "".
+    """Return the text of a `content` field. A few providers send a list of parts, or a number. For other data, return "".
 
     The texts of parts are joined by `between`.
     """

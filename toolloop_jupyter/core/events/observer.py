@@ -36,7 +36,7 @@ class Progress:
     done: float
     """The work that is done, in a unit that the tool chooses: items, bytes, per cent."""
     total: float | None = None
-    """All the work, in the same unit; None if the tool does not know how much it is."""
+    """All the work, in the same unit; None if the tool does not know this amount."""
     note: str = ""
 
 
@@ -62,7 +62,7 @@ class Observer:
         """Called before each model call. Exactly this `request` will be sent."""
 
     def delta(self, at: float, delta: Mapping[str, object]) -> None:
-        """Called for each piece of an answer. `delta` is plain data; `at` is the monotonic time in seconds."""
+        """Called for each piece of an answer. `delta` is plain data. It came at the monotonic time `at`, in seconds."""
 
     async def after_model(self, reply: Reply) -> None:
         """Called after a model call that succeeded. `reply` is complete."""
@@ -74,13 +74,13 @@ class Observer:
         """Called before a person is asked about a tool call, or before the call runs without a question."""
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """Called after the tool call was approved and before the function runs. `arguments` have the edits of a person."""
+        """Called after the tool call was approved and before the function runs. `arguments` include a person's edits."""
 
     def after_call(self, call: ToolCall, result: ToolResult) -> None:
         """Called after each tool call. `result` says what the function returned, or why the function did not run."""
 
     def output(self, call: ToolCall, kind: str, payload: Any) -> None:
-        """Called when a tool has printed a text or displayed a MIME bundle; perhaps from its thread, and after the call's end."""
+        """Called when a tool has printed or displayed `payload` (see `Sink`); perhaps in the tool's thread or after the call."""
 
     def item(self, call: ToolCall, item: object) -> None:
         """Called when a tool that is a generator has yielded an item; perhaps from the tool's thread."""
@@ -92,7 +92,7 @@ class Observer:
 class Observers(tuple[Observer, ...]):
     """The observers of a run. Each method of this class calls one method of every observer, in the order of the tuple.
 
-    `hook` is this method as an attribute of the class `Observer`, for example `Observer.delta`. `facts` are its arguments.
+    `hook` is this method as an attribute of the class `Observer`, such as `Observer.delta`. `facts` and `more` are its arguments.
     """
 
     __slots__ = ()
@@ -113,9 +113,9 @@ class Observers(tuple[Observer, ...]):
 
 
 class Gate:
-    """Limits the pace and the cost of the requests that several runs send at the same time. This class sets no limits.
+    """Several runs may share a gate. A subclass limits the pace and the cost of their requests. This class sets no limits.
 
-    Only one of these runs at a time may ask the person. Only one at a time may call a tool that is not `parallel`.
+    In a subclass, only one run at a time may ask the person, and only one at a time may call a tool that is not `parallel`.
     """
 
     retries: int | None = None
@@ -131,11 +131,11 @@ class Gate:
     def leave(
         self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
     ) -> float | None:
-        """Called after each request. Returns how many seconds all runs have to wait now, or None.
+        """Called after each request. Returns None, or how many seconds all runs have to wait now.
 
-        `status`: 200, or the HTTP status of the error; None if the error has no status. `wait`: how many seconds the server
-        asks to wait. `said`: the text of the error. `is_last`: False if a `fallback` model is asked after a failure. If a
-        number is returned, the same request is sent again; this does not count as a retry of the model call.
+        If a number is returned, the same request is sent again; this does not count as a retry of the model call. `status`:
+        200, or the HTTP status of the error; None if the error has no status. `wait`: how many seconds the server asks to wait.
+        `said`: the text of the error. `is_last`: False if a `fallback` model is asked after a failure.
         """
         return None
 
@@ -145,11 +145,11 @@ class Gate:
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        """Return the context of one call of a tool. If `parallel` is True, several runs may call the tool at the same time."""
+        """Return a context for one call of a tool. If `parallel` is True, several runs may call the tool at the same time."""
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:
-        """Return the context of one question to the person."""
+        """Return a context for one question to the person."""
         return nullcontext()
 
 
@@ -189,12 +189,15 @@ class Host:
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
-        """Return a function like `run_sync` that runs all its coroutines (a stream's steps) on one event loop."""
+        """Return a function that does the same as `run_sync`, but runs all coroutines (a stream's steps) on one event loop."""
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Return the context of one turn. A notebook receives clicks and interrupts in it. `may_ask`: a person may be asked."""
+        """Return a context for one turn. A notebook receives clicks and interrupts in it.
+
+        `may_ask`: True if a person may be asked during the turn.
+        """
         return nullcontext()
 
     def importing(self) -> AbstractContextManager[object]:
@@ -213,9 +216,9 @@ class Host:
         return None
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Return a context. What the code inside it prints or displays goes to `sink`. In this class, it captures nothing.
+        """Return a context. `sink` gets what the code inside the context prints or displays; in this class, it gets nothing.
 
-        `shown` is True if `sink` shows the output. If not, the output is also shown at its usual place.
+        `shown`: True if `sink` shows the output. If False, the output is also shown at its usual place.
         """
         return nullcontext()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Presenter:
-    """Shows a Result, or the Rows of a table, to people. This class writes plain text, a notebook's subclass transcripts."""
+    """Shows a Result or Rows to people. This class writes plain text; a notebook's subclass shows transcripts."""
 
     def display(self, value: object) -> None:
         """Show `value`, a Result or Rows, as the output of a cell."""
@@ -85,7 +85,7 @@ class Result:
 
     @property
     def tool_results(self) -> list[ToolResult]:
-        """The tool results, one for each of `calls`. `.value` is the object that the function returned."""
+        """The tool results, one for each of `calls`. The `.value` of each is the object that the function returned."""
         return [event for event in self.events if isinstance(event, ToolResult)]
 
     @property
@@ -160,7 +160,7 @@ class Result:
         return self.presenter.diagram(self)
 
     def _repr_model_(self) -> str:
-        """Return the answer. A model gets this text if a Result is a part of a prompt, or is the result of a tool."""
+        """Return the answer. If a Result is a part of a prompt, or is the result of a tool, the model gets this text."""
         return self.text
 
     def _ipython_display_(self) -> None:

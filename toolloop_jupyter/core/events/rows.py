@@ -27,7 +27,7 @@ class Row:
     input: Mapping[str, Any] = field(repr=False)
     """The given row: column -> cell."""
     result: Result | None = field(repr=False)
-    """The Result of the row's run, even if it failed. None without a run: for example, a cell could not be written as text."""
+    """The Result of the row's run, even if the run failed. None if there was no run, for example if a cell has no text form."""
     error: str | None = None
     """Why there is no answer, in one line; None for a row with an answer."""
     seconds: float = 0.0
@@ -120,7 +120,7 @@ class Rows(Sequence[Row]):
     progress: RowsProgress = RowsProgress()
     """The progress of the run at the moment when this object was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that were running when the run was stopped, in the order of the table. `ended` lacks them; `cost` has their cost."""
+    """Rows that were running when the run was stopped, in the order of the table. `ended` lacks them; `cost` includes them."""
     message: str = ""
     """Why the run ended early, in one line; "" if the run did not end early."""
     make_frame: Callable[[Sequence[Row]], Any] = field(default=list, repr=False, compare=False)
@@ -169,8 +169,9 @@ class Rows(Sequence[Row]):
         polars is imported and pandas is not; else they give a pandas one. Rows from a pandas DataFrame keep their index.
 
         The first columns are the fields of `output`, or the column `answer` if `output` has no fields. The other columns are
-        `stop_reason`, `error`, `cost`, `tokens` and `seconds`. If a field of `output` has one of these five names, the other
-        column is renamed, for example to `row_error`. Raises ImportError if pandas is needed and is not installed.
+        `stop_reason`, `error`, `cost`, `tokens` and `seconds`. If a field of `output` has one of these five names, the
+        column that does not come from `output` is renamed, for example to `row_error`. Raises ImportError if pandas is needed
+        and is not installed.
         """
         return self.make_frame(list(self))
 

@@ -1,7 +1,7 @@
 """Call code of classes that other people wrote: a value's `__repr__`, a model's serialiser, a type's validator.
 
-This code may raise any exception, but no exception may end a run. Every exception is caught in two places: in
-`attempt_call`, and in `runner.py` for the function of a tool.
+This code may raise any exception, but no exception may end a run. Only two places catch every exception: `attempt_call` here,
+and `runner.py`, which runs the functions of tools.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Raised:
 def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
     """Call `code(*arguments)` and return its value. If an exception is raised, return the exception as `Raised`.
 
-    KeyboardInterrupt and ToolStopped are not returned but raised, since they come from outside of the code.
+    KeyboardInterrupt and ToolStopped are not returned but raised, since they come from outside of `code`.
     """
     try:
         return code(*arguments)
@@ -75,7 +75,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 def list_inner(error: BaseException) -> tuple[BaseException, ...]:
     """Return the errors of an exception group; () for any other error."""
-    # The class is found by its name: on Python 3.10, it is defined in a separate package.
+    # `BaseExceptionGroup` is found by its name, since on Python 3.10 a separate package defines it.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
     errors = inner if type(inner) is tuple else ()
@@ -83,7 +83,7 @@ def list_inner(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def is_exactly(value: object, *texts: str) -> bool:
-    """Return True if `value` is one of `texts`. Only a `str` is compared, since objects of other classes may equal anything."""
+    """Return True if `value` is one of `texts`. Only a `str` is compared: objects of other classes may claim to be equal."""
     return type(value) is str and value in texts
 
 
@@ -120,7 +120,10 @@ def explain_error(error: BaseException) -> str:
 
 
 def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[str]:
-    """Return the lines of `explain_error`. `left[0]` is how many characters may still be read; this function lowers it."""
+    """Return the lines of `explain_error`. `left[0]` is how many characters may still be read; this function lowers it.
+
+    `level` is 0 for the outermost error, and one more for each group around `error`.
+    """
     lines: list[str] = []
 
     def take(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Run foreign code (a tool's body, a callback, a provider's adapter), so that it cannot break the loop.
+"""Run foreign code (a tool's body, a callback, a provider's adapter) in such a way that this code cannot break the loop.
 
 `attempt` and `_Job.run` catch every exception. Sync code runs in a thread.
 
@@ -54,8 +54,8 @@ class Outcome(NamedTuple):
 
 
 def _fail(error: BaseException) -> Outcome:
-    """Return the outcome of code that raised `error`. KeyboardInterrupt becomes `RunEnded`: asyncio would raise it out of the
-    event loop, and the kernel would end.
+    """Return the outcome of code that raised `error`. KeyboardInterrupt becomes `RunEnded`: asyncio would let
+    KeyboardInterrupt out of the event loop, and the kernel would end.
     """
     error = unmask(error)
     if isinstance(error, asyncio.CancelledError):
@@ -64,7 +64,10 @@ def _fail(error: BaseException) -> Outcome:
 
 
 async def attempt(work: Awaitable[object]) -> Outcome:
-    """Await foreign code and return its outcome, even if the code raises an exception. A cancel of the current task is raised."""
+    """Await foreign code and return its outcome, even if the code raises.
+
+    If the current task is cancelled, CancelledError is raised.
+    """
     task = asyncio.current_task()
     try:
         return Outcome(await work)
@@ -81,9 +84,9 @@ async def attempt_apart(
 ) -> Outcome:
     """Do the same as `attempt`, but run the work in a separate task. If the work cancels its task, the run continues.
 
-    If the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, the work
-    continues to run, and `on_left_behind(False)` is called. Without the separate task, a cancel by the work would look
-    like a cancel of the run. And a GeneratorExit that a future raises would close every coroutine that awaits this future.
+    If the run is cancelled, the work is cancelled, too. If the work then does not end within `STOP_WAIT` seconds, it continues
+    to run, and `on_left_behind(False)` is called. Without the separate task, a cancel by the work would look like a cancel of
+    the run. And a GeneratorExit that a future raises would close every coroutine that awaits this future.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -134,7 +137,7 @@ _runs_on_loop: Counter[int] = Counter()
 
 @contextlib.contextmanager
 def keep_loop_running() -> Iterator[None]:
-    """Inside this context, `loop.stop()` raises RuntimeError in this task, and in tasks and threads that this task starts.
+    """Return a context. In it, `loop.stop()` raises RuntimeError in the current task, and in tasks and threads that it starts.
 
     If a tool stopped the loop, the kernel would end. Other tasks can still call `loop.stop()`. This context does nothing if
     `loop.stop` cannot be replaced, or if other code has replaced it.
@@ -175,7 +178,8 @@ async def run_function(
     If `thread` is True, the function is called in a worker thread, else in the thread of the event loop. If the function
     returns an awaitable, the awaitable is awaited. If the function is a generator, the value is the list of its items, or
     `FirstItems` if there were more items than are kept; `on_item` is called with each item when the item comes. If the
-    function takes longer than `limit` seconds, the outcome has the error ToolTimeout.
+    function takes longer than `limit` seconds, the outcome has the error ToolTimeout. For `on_left_behind`, see `attempt_apart`
+    and `attempt_in_thread`.
     """
 
     def start() -> object:
@@ -200,13 +204,13 @@ async def run_function(
 
 
 class _Pending(NamedTuple):
-    """What a function returned, if it must be awaited. Nothing has awaited it yet."""
+    """Contains the awaitable that a function returned. Nothing has awaited it yet."""
 
     work: Awaitable[object]
 
 
 async def _limit(running: Awaitable[object], limit: float) -> object:
-    """Do the same as `asyncio.wait_for`, but raise ToolTimeout. So a TimeoutError always comes from the tool itself."""
+    """Await `running`. After `limit` seconds, raise ToolTimeout. A TimeoutError then always comes from the tool itself."""
     took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
     task = asyncio.ensure_future(attempt(running))
     try:
@@ -338,11 +342,11 @@ async def attempt_in_thread(
 ) -> Outcome:
     """Run `function` in a daemon thread, with a copy of the current context variables. Return the outcome.
 
-    If the awaiting task is cancelled, the thread is asked to stop: `ToolStopped` is raised in its Python code. After at most
-    `STOP_GRACE` seconds, `on_left_behind(stopped)` is called; `stopped` is False if the thread still runs.
+    If the awaiting task is cancelled, the thread is asked to stop: `ToolStopped` is raised in its Python code. When the thread
+    has stopped, `on_left_behind(True)` is called. If it still runs after `STOP_GRACE` seconds, `on_left_behind(False)` is called.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    # The future never raises: a GeneratorExit that a future raises would close every coroutine that awaits the future.
+    # The future gets an Outcome, and never an exception: a GeneratorExit in it would close every coroutine that awaits it.
     future: asyncio.Future[Outcome] = loop.create_future()
 
     def settle(outcome: Outcome) -> None:
@@ -384,7 +388,7 @@ class _Job:
 
 
 _waiting: list[_Worker] = []
-"""The workers that have no job. The worker that has finished its job last is at the end."""
+"""The workers that have no job, in the order in which they finished their jobs."""
 _lock = threading.Lock()
 """Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop."""
 
@@ -425,7 +429,7 @@ class _Worker:
                         self.thread.name = IDLE_THREAD
                         _waiting.append(self)
                 job.deliver(outcome)
-                del job, outcome  # a waiting thread keeps no object of a tool alive
+                del job, outcome  # else the waiting thread would keep a tool's objects in memory
                 if not takes_more:
                     return
 
@@ -440,7 +444,7 @@ class _Worker:
             return self.jobs.get()  # `given` has just taken this worker from the list, and gives it a job
 
     async def stop(self, job: _Job) -> bool:
-        """Ask the thread's Python code to stop. Returns True if the job ended within `STOP_GRACE` seconds.
+        """Ask the thread's Python code to stop. Return True if `job` or the thread ended within `STOP_GRACE` seconds.
 
         CPython's `PyThreadState_SetAsyncExc` raises ToolStopped when the thread runs its next bytecode. A thread that
         sleeps or waits in C code stops only after it has returned from the C code.
@@ -483,7 +487,7 @@ class TimeLimit:
 
     def __init__(self, seconds: float, reached: Callable[[], None]) -> None:
         self._seconds, self._reached = seconds, reached
-        self._lock = threading.Lock()  # a tool's thread may wait, too
+        self._lock = threading.Lock()  # a tool's thread may call `count_wait`, too
         self._deadline = self._wait_began = 0.0
         self._waits = 0
         """The number of `uncounted()` contexts that are open now."""
@@ -498,13 +502,13 @@ class TimeLimit:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-        # A task that still runs may keep this object in memory. Without the callback, it does not also keep the run.
+        # A task that still runs may keep this object in memory. Without the callback, the run does not stay in memory, too.
         del self._reached
         with contextlib.suppress(ValueError):  # the garbage collector may call this in another context
             _limits.reset(self._token)
 
     def count_wait(self, change: int) -> None:
-        """Note that a wait begins (`change` is 1) or ends (-1). After the last wait, move the deadline by the time waited."""
+        """Note that a wait begins (`change` is 1) or ends (-1). When no wait is left, move the deadline by the time waited."""
         with self._lock:
             if not self._waits:
                 self._wait_began = self._now()

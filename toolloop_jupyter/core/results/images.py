@@ -1,6 +1,6 @@
 """Find figures and images in a tool's result, describe them in words, and convert them to PNG or JPEG for the model.
 
-To recognise a figure, this module imports no plotting package: the code that made the figure has already imported it.
+To recognise a figure, this module imports no plotting package: the code that made the figure has already imported its package.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from ..execution import attempt_call
 
-_MOST = 10  # the most axes of a figure, and the most lines of one set of axes, that are listed
-_MOST_PARTS = 100  # the most items of a list or a dict that are searched for pictures
+_MOST = 10  # at most this many axes of a figure, and lines of one set of axes, are listed
+_MOST_PARTS = 100  # at most this many items of a list or a dict are searched for pictures
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _NEVER_PICTURES = (str, int, float, bool, type(None))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
@@ -72,7 +72,7 @@ def is_drawable(value: object) -> bool:
 
 
 def read_picture(value: object) -> bytes:
-    """Return the bytes of the picture of a drawable value (see `is_drawable`); b"" if drawing fails. Never raises."""
+    """Draw `value` (see `is_drawable`), and return the bytes of the picture; b"" if drawing fails. Never raises."""
     data = attempt_call(_draw, value)
     return data if isinstance(data, bytes) else b""
 
@@ -93,7 +93,7 @@ def _draw(value: Any) -> object:
 
 
 def decode_picture(data: object) -> bytes:
-    """Return the bytes of a picture in a form of display methods: bytes, base64 text, (data, metadata); b"" for other data."""
+    """Return the bytes of a picture from a display method: bytes, base64 text, or (data, metadata). For other data: b""."""
     if isinstance(data, tuple) and data:
         data = data[0]
     if isinstance(data, str):
@@ -128,9 +128,9 @@ def _collect(value: Any, found: dict[int, object], depth: int) -> None:
 
 
 def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
-    """Return the data addresses of at most MOST_EACH pictures. Never raises.
+    """Draw `drawables`, and return the data addresses of at most MOST_EACH pictures. Never raises.
 
-    This takes time, since figures are drawn here. What cannot be drawn, or cannot be made small enough, is left out.
+    Drawing takes time. A value that cannot be drawn, or whose picture cannot be made small enough, is left out.
     """
     addresses: dict[str, None] = {}
     for drawable in drawables:
@@ -147,7 +147,7 @@ def make_address(picture: bytes) -> str:
 
 
 def draw_picture(drawable: object) -> bytes:
-    """Return a picture for the model, as PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if this fails. Never raises."""
+    """Draw `drawable` for the model, as PNG or JPEG within MOST_SIDE and MOST_BYTES; return b"" if this fails. Never raises."""
     data = attempt_call(_fit, read_picture(drawable))
     return data if isinstance(data, bytes) else b""
 
@@ -164,7 +164,7 @@ def _fit(data: bytes) -> bytes:
 
 
 def make_thumbnail(picture: bytes) -> str:
-    """Return a data address of at most MOST_THUMBNAIL characters for a picture; "" if this fails. Never raises."""
+    """Return the data address of a small copy of `picture`, at most MOST_THUMBNAIL characters; "" if this fails. Never raises."""
     most = (MOST_THUMBNAIL - 40) * 3 // 4
     if len(picture) <= most and detect_format(picture) in ("png", "jpeg"):
         return make_address(picture)
@@ -173,7 +173,7 @@ def make_thumbnail(picture: bytes) -> str:
 
 
 def _shrink(picture: bytes, most: int, tries: Iterable[tuple[int, str, int]]) -> bytes:
-    """Return the picture in the first form (side, format, quality) that has at most `most` bytes; b"" if none has."""
+    """Try each form (side, format, quality) of `tries`. Return the first result within `most` bytes; b"" if there is none."""
     from PIL import Image
 
     image: Any = Image.open(io.BytesIO(picture))
@@ -210,7 +210,7 @@ def _read_size(picture: bytes) -> str:
 
 
 def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
-    """Return (the description, the length of the full description) for a figure, an image or bytes; else None."""
+    """Return (the description, the length of the full description) for a figure, an image or bytes; None for other values."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _describe_bytes(bytes(value), limit)
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
@@ -230,7 +230,7 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Describe a picture by its format, a UTF-8 text by its whole content, and other data by the first bytes."""
+    """Describe `data`: a picture by its format, a UTF-8 text by its whole content, other data by its first bytes."""
     told = f"{len(data):,} bytes"
     if kind := detect_format(data):
         size = attempt_call(_read_size, data) if kind == "png" else None

@@ -48,13 +48,13 @@ LIMIT = 20_000
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object
-_MAX_ITEMS = 20_000  # the most values of a structure that are read; far fewer values already fill the limit of the text
+_MAX_ITEMS = 20_000  # at most this many values are read; far fewer already fill a text to its limit
 _MAX_DEPTH = 50
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_", "_repr_svg_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
-_ROWS = 10  # the number of first rows that are shown of a long table
+_ROWS = 10  # of a long table, this many rows are shown, from the first row on
 _ALL_ROWS = 50  # a table of up to this number of rows is shown completely
 _COLUMNS = 40
 _SMALL_ARRAY = 1_000  # an array of up to this number of values is shown completely
@@ -67,7 +67,7 @@ class Described(NamedTuple):
     full_length: int
     """The number of characters before the text was shortened. For large tables and structures, it is an estimate."""
     fault: str = ""
-    """The name of the exception that code of the value raised, if any. `text` then says that the value has no text."""
+    """The name of the exception that code of the value raised; else "". After it, `text` says that the value has no text."""
 
 
 def describe(
@@ -75,8 +75,8 @@ def describe(
 ) -> Described:
     """Return the text of a value for the model, in at most `limit` characters (LIMIT if `limit` is None). Never raises.
 
-    The text of an exception that was raised is its message; with `name_code`, its traceback. In the traceback, `name_code`
-    replaces the file names of cells by names that a person knows.
+    For an exception that was raised, the text is its message; if `name_code` is given, it is the traceback. `name_code` takes the
+    traceback, and replaces the file names of cells by names that a person knows.
     """
     limit = LIMIT if limit is None else max(limit, 1)
     reader = _Reader(limit)
@@ -98,7 +98,7 @@ def describe(
         more = f"\n… the generator gave {value.given:,} items; {kept} are kept"
         text, length = text + more, length + len(more)
     text = f"(only whitespace: {text[:40]!r})" if text.isspace() else text or "(no output)"
-    if not text.isascii():  # names of files may have lone surrogates, which a request cannot contain
+    if not text.isascii():  # file names may contain lone surrogates; a request cannot contain them
         text = text.encode("utf-8", "backslashreplace").decode()
     length = max(length, len(text))
     text = cut(text, limit, reader.size, length) if len(text) > limit else text
@@ -113,9 +113,9 @@ class _Reader:
     size: str = ""
     """The number of items of the outermost value, in words, for the note in a shortened text."""
     full_length: int = 0
-    """The length of the full text of the outermost value, if it is a table or a picture."""
+    """If the outermost value is a table or a picture, the length of its full text; else 0."""
     fault: str = ""
-    """The name of the exception that the outermost value raised, if any. A part that raises is replaced by a note."""
+    """The name of the exception that reading the outermost value raised; else "". A part that raises is replaced by a note."""
     seen: int = 0
     left_out: int = 0
     _inside: set[int] = dataclasses.field(default_factory=set)
@@ -163,7 +163,7 @@ class _Reader:
         return _describe_object(value)
 
     def _read_items(self, values: Any, depth: int) -> object:
-        """Read a mapping, a set or a sequence. A note in its JSON says how many items are left out, if any."""
+        """Read a mapping, a set or a sequence. If items are left out, a note in the JSON says how many."""
         room = max(_MAX_ITEMS - self.seen, 6)
         missing = max(len(values) - room, 0)
         self.left_out += missing
@@ -188,7 +188,7 @@ class _Reader:
 
 
 def _read_scalar(value: object) -> object:
-    """Return a value, also one of NumPy or pandas, as a JSON scalar; MISSING if it has no such form."""
+    """Return a value as a JSON scalar; MISSING if it has no such form. The value may be one of NumPy or pandas."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
         return f"{value}" if inner is MISSING else inner
@@ -219,7 +219,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Return the first text that an object has: its `str` or `repr`, its form for notebooks, its picture in words, its type."""
+    """Return the first of these that is not empty: `str` or `repr`, the form for notebooks, the picture in words, the type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -348,8 +348,8 @@ _LIBRARIES = tuple(
     }
 )
 _PACKAGES = ("/site-packages/", "/dist-packages/")
-_MOST_FOREIGN = 3  # the most frames that are kept if none is in the person's own code
-_MOST_TEXT = 10_000  # the most characters that are shown of an error's text, and of each of its notes
+_MOST_FOREIGN = 3  # if no frame is in the person's own code, at most this many frames are kept
+_MOST_TEXT = 10_000  # at most this many characters of an error's text, and of each of its notes, are shown
 _MOST_NOTES = 10
 _MOST_ERRORS = (
     200  # with more errors in groups and chains of causes, only the outermost error gets a traceback
@@ -372,7 +372,7 @@ def _write_traceback(error: BaseException) -> str:
         new = {id(link): link for link in links if link is not None and id(link) not in seen}
         seen.update(new)
         found += [*list_inner(one), *new.values()]
-        # `traceback` would read all of these errors, and would read an error once for each of its groups.
+        # `traceback` would read all of these errors. If several groups contain an error, it would read the error several times.
         if len(found) > _MOST_ERRORS:
             text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
             alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)

@@ -1,12 +1,13 @@
-"""Turns the arguments that a model sent into the typed values that the function gets. If the arguments have faults, makes one
-message for the model that names all of them.
+"""Turns the arguments that a model sent into the typed values that the tool's function gets. If arguments are wrong, writes one
+message that lists all faults; the model gets this message.
 
-`parse_arguments` reads the text as a JSON object. `Arguments.read` validates this object against the function's signature. The
-time of each step is in proportion to the size of the arguments, which `core/text` limits.
+`parse_arguments` reads the text as a JSON object. `Arguments.read` validates this object against the function's signature. Each
+step takes time in proportion to the size of the arguments. `core/text` limits this size.
 
-A fault is corrected only if the arguments can have just one meaning: an empty text; the whole object inside a JSON string; a list
-or an object inside a JSON string, if the parameter's type does not accept text; the text "500" for an int, "false" for a bool. A
-number for a text parameter is not corrected: when the number is parsed, its spelling (020, 1.50) is lost.
+A fault is corrected only if the arguments can have just one meaning. These faults are corrected: an empty text instead of an
+object; the whole object inside a JSON string; a list or an object inside a JSON string, if the parameter's type does not accept
+text; the text "500" for an int; the text "false" for a bool. A number for a text parameter is not corrected: when the number is
+parsed, its spelling (020, 1.50) is lost.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ ArgumentsByKey: TypeAlias = Mapping[str, Argument]
 
 
 def list_shown(arguments: ArgumentsByKey) -> JsonObject:
-    """Return the arguments that a person sees: name in the schema -> JSON. Defaults are included if the call uses them."""
+    """Return the arguments that a person sees: name in the schema -> JSON. Also includes the defaults that the call uses."""
     return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
@@ -81,22 +82,22 @@ class JsonArguments:
     tool: str
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """Return the model's arguments as JSON data. Raises InvalidArguments."""
+        """Return `raw`, the arguments that the model sent, as JSON data. Raises InvalidArguments."""
         given = self.check(parse_arguments(raw, self.tool))
         return {
             key: Argument(value, True, shown := copy.deepcopy(value), shown) for key, value in given.items()
         }
 
     def check(self, given: JsonObject) -> JsonObject:
-        """Return the arguments that the tool accepts: here all of them. A subclass may raise InvalidArguments."""
+        """Return the checked arguments. This class accepts all arguments; a subclass may raise InvalidArguments."""
         return given
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Check a person's edit of `arguments`. Return `arguments` itself if nothing was changed. Raises InvalidArguments."""
+        """Return the arguments after a person's edit; `arguments` itself if nothing has changed. Raises InvalidArguments."""
         return arguments if is_same_json(dict(edited), list_shown(arguments)) else self.read(dict(edited))
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """Return all arguments as one positional mapping. A name may be any text, so the arguments are not passed by name."""
+        """Return all arguments as one positional mapping. An argument's name may be any text, so none is passed by name."""
         return ({key: one.value for key, one in arguments.items()},), {}
 
 
@@ -107,14 +108,14 @@ class Arguments:
     tool: str
     parameters: Sequence[Parameter]
     adapter: TypeAdapter[JsonObject]
-    """Validates JSON with the names of the schema. Returns typed values with the names of the function's parameters."""
+    """Validates a JSON object: name in the schema -> JSON. Returns: name in the function -> typed value. The names may differ."""
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Return typed values. `raw` is what the model sent: text, None or a mapping. Raises InvalidArguments."""
         return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """Return the arguments after a person's edit; `arguments` itself if nothing has changed.
+        """Return the arguments after a person's edit (`edited`); `arguments` itself if nothing has changed.
 
         Arguments that the person did not edit keep their values.
         Raises InvalidArguments if an argument is not valid, or if the edit would have an effect that the person does not see.
@@ -149,7 +150,7 @@ class Arguments:
         return tuple(args), kwargs
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
-        """Make the arguments of a call from JSON. Arguments in `untouched` keep their values."""
+        """Make a call's arguments from the JSON object `given`. Arguments in `untouched` keep their values."""
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
@@ -168,8 +169,8 @@ class Arguments:
         return made
 
     def _validate(self, given: JsonObject) -> JsonObject:
-        """Return the typed values: name of the function's parameter -> value. JSON texts in `given` may be decoded in place."""
-        # Validate JSON, not Python values. Then a strict model accepts a text for a date, and an array for a tuple.
+        """Return the typed values: name in the function -> value. A text in `given` that contains JSON may be decoded."""
+        # Validate JSON, not Python values. Then a strict pydantic type accepts a text for a date, and an array for a tuple.
         validate: Callable[[bytes], JsonObject] = self.adapter.validator.validate_json
         values = attempt_call(validate, to_json(given))
         error = values.error if isinstance(values, Raised) else None
@@ -181,18 +182,18 @@ class Arguments:
             problems = values.error.errors(include_url=False)
             keys = [parameter.key for parameter in self.parameters]
             raise InvalidArguments(_explain_problems(self.tool, given, problems, keys))
-        # A validator in one of the person's types has raised this error.
+        # The code of a parameter's type has raised this error.
         told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
         raise InvalidArguments(told) from values.error
 
 
 def _take_default(parameter: Parameter) -> Argument:
-    """Return the default of a parameter for one call. If the call could change the default for later calls, copy the default."""
+    """Return the default of a parameter for one call. If the function could change the default (a list, a dict …), copy it."""
     value, passed, kind = parameter.default, False, type(parameter.default)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     elif issubclass(kind, (list, dict, set, bytearray, BaseModel)) or hasattr(kind, "__dataclass_fields__"):
-        # Copying fails if the default has a lock, a file or a connection inside.
+        # Copying fails if the default contains a lock, a file or a connection. Then the function uses its own default.
         copied = attempt_call(copy.deepcopy, value)
         if not isinstance(copied, Raised):
             value, passed = copied, True
@@ -201,7 +202,7 @@ def _take_default(parameter: Parameter) -> Argument:
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
-    """Replace each JSON text in `given` that should be a list or an object by its value. Return True if one was replaced."""
+    """Decode each text in `given` for which `problems` expect a list or an object. Return True if a text was decoded."""
     changed, count = False, itertools.count()
     tried: set[tuple[int, int | str]] = set()
     for problem in problems:
@@ -221,11 +222,11 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
 
 
 def _find_unseen_effect(made: object, edited: object, shown: object, path: Location) -> str:
-    """Return the effect of a person's edit that the person would not see; "" if there is none.
+    """Return a text about a hidden effect of a person's edit; "" if there is none.
 
-    `shown` is what the person saw, `edited` the edit, `made` the JSON after validation. There are two such effects: validation
-    changes a part that was not edited, or an edited field of an object keeps its old value. Validation may convert the value
-    of an edited part (`"2"` to 2).
+    `shown` is the JSON that the person saw, `edited` the JSON after the edit, `made` the JSON after validation, `path` the place
+    of all three. An effect is hidden if validation changes a part that was not edited, or if an edited field of an object keeps
+    its old value. It is not a hidden effect if validation converts an edited value (`"2"` to 2).
     """
     if shown is MISSING:
         return ""  # the person has added this part
@@ -244,7 +245,7 @@ def _find_unseen_effect(made: object, edited: object, shown: object, path: Locat
         if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
             parts = zip(range(len(made)), made, edited, shown, strict=True)
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
-        # The note of a secret shows only the length. It stays the same if the person types another secret of this length.
+        # A note shows only the length of a secret. The note stays the same if the person types another secret of this length.
         effect = f"{shorten_json(edited)} would have no effect: the value would stay {shorten_json(shown)}"
         return "" if holds_note(shown) else f"{write_path(path)}: {effect}"
     effects = (_find_unseen_effect(a, b, c, (*path, key)) for key, a, b, c in parts)
@@ -255,12 +256,12 @@ def _find_unseen_effect(made: object, edited: object, shown: object, path: Locat
 
 
 class SentArguments:
-    """The arguments of a call as the model sent them. They are parsed once. `parse_arguments` returns copies of them."""
+    """The arguments of a call as the model sent them. They are parsed once; `parse_arguments` copies the parsed object."""
 
     def __init__(self, raw: object) -> None:
         self.raw, self.is_strict = raw, False
         self.parsed: JsonObject = {}
-        """The JSON object; {} if the model sent none. Do not change this object."""
+        """The JSON object; {} if the model sent no arguments, or if there is a `problem`. Do not change this object."""
         self.problem = ""
         """Why `raw` is not a JSON object; "" if `raw` is a JSON object."""
         try:
@@ -274,10 +275,11 @@ class SentArguments:
 
 
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:
-    """Return a new JSON object: the arguments that a model sent as a text, an object, a SentArguments or None.
+    """Return `raw`, the arguments that a model sent, as a new JSON object. `raw` is a text, a mapping, a SentArguments or None.
 
-    Raises InvalidArguments if the text has two meanings or none (repeated names, text after the object, NaN, a number that is too
-    large, broken Unicode), or too many characters, values or levels. The error says that `tool`, if given, was not run.
+    Raises InvalidArguments if `raw` is not one clear JSON object (repeated names, text after the object, NaN, a number that is
+    too large, broken Unicode), or has too many characters, values or levels. If `tool` is given, the error says that this tool
+    was not run.
     """
     sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
     if sent.problem:
@@ -287,7 +289,7 @@ def parse_arguments(raw: object, tool: str = "") -> JsonObject:
 
 
 def _decode(raw: object) -> tuple[JsonObject, bool]:
-    """Return (the object, True if `raw` is text that every JSON parser reads as this object)."""
+    """Return (the JSON object in `raw`, True if `raw` is a text that every JSON parser reads as this object)."""
     value, is_strict = raw, False
     if isinstance(raw, str) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
@@ -310,9 +312,12 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """Return (the value of a JSON text, True if every JSON parser accepts it). Many models send raw line breaks in strings."""
-    # Outside of strings, a text has at least as many values as commas or opening brackets. They are counted before any value is
-    # made: making 300,000 lists takes half a second.
+    """Return (the value of a JSON text, True if every JSON parser accepts the text).
+
+    The second value is False if a string has raw line breaks. Many models send such strings.
+    """
+    # Outside of strings, a text has at least one value for each comma, and one for each opening bracket. Commas and brackets are
+    # counted before any value is made: making 300,000 lists takes half a second.
     if len(text) > MOST_VALUES and max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
@@ -356,7 +361,7 @@ _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
 def _copy(value: object, path: Location, count: Iterator[int]) -> object:
-    """Check JSON data, and return a copy that no other code can change. `count` counts the values."""
+    """Check JSON data. Return a copy, which no other code can change. `path` is the data's place; `count` counts all values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:
@@ -391,12 +396,12 @@ def _check_text(text: str, path: Location) -> None:
 
 # --- messages for the model -----------------------------------------------------------------------------------
 
-_SHOWN = 80  # the most characters of an input that are repeated to the model
+_SHOWN = 80  # at most this many characters of a wrong value are repeated to the model
 _MOST = 10  # the most problems in one message
-_MOST_TEXTS = 50  # the most problems of one argument that are read
-_LINE = 500  # the most characters for one problem: an invented name may be of any length
+_MOST_TEXTS = 50  # at most this many problems of one argument are read
+_LINE = 500  # the most characters of the line for one problem: the model may invent a very long name
 _KEY_MARK = "[key]"
-"""Pydantic puts this mark at the end of an error's location if the error is in a key of a dict."""
+"""If a key of a dict is not valid, pydantic puts this mark at the end of the error's location."""
 
 _EXPECTED = {
     kind: expected
@@ -422,7 +427,7 @@ _EXPECTED = {
     }.items()
     for kind in kinds.split()
 }
-"""Type of a pydantic error -> the value that is expected."""
+"""Type of a pydantic error -> the expected value, in words."""
 _JSON_KINDS = {bool: "boolean", str: "string", int: "number", float: "number"}
 
 
@@ -441,7 +446,7 @@ def _explain_problems(
     for place, of_place in [*by_place.items()][:_MOST]:
         is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
         path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
-        # Each member of a union may have a problem.
+        # Each member of a union may report a problem.
         texts = [*dict.fromkeys(_explain_one(one, path, given, known) for one in of_place[:_MOST_TEXTS])]
         told = "; ".join(texts)
         if all(text.startswith("expected ") for text in texts):
@@ -455,7 +460,7 @@ def _explain_problems(
 
 
 def _find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
-    """Return each (container, key) on the path to a pydantic location. A part that names a member of a union is skipped."""
+    """Return (container, key) for each step from `given` to a pydantic `location`, without parts that name a union's member."""
     steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
         is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
@@ -495,10 +500,10 @@ def shorten_json(value: object) -> str:
     """Return the value as JSON, shortened to at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
-    # Only the first parts are made. They are enough, since each has at least one character.
+    # Only the first parts of the JSON text are made. They are enough, since each part has at least one character.
     parts = attempt_call(lambda: [*itertools.islice(_ENCODER.iterencode(value), _SHOWN + 1)])
     text = shorten_repr(value) if isinstance(parts, Raised) else "".join(parts)
-    text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
+    text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent
     return shorten(text, _SHOWN)
 
 

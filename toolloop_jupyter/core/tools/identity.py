@@ -1,15 +1,16 @@
 """The version of a function (the parts that it has at one moment), and its source code.
 
-Two versions are compared to find out if a function is still the one that a person saw and allowed. The parts are:
+Is a function still the one that a person saw and allowed? To find out, its version at that time is compared with its version
+now. The parts of a version are:
 
 - the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
 - for each layer: its code, its defaults, a partial's arguments and the values in its closure. If such a value is a function,
   list, dict, set or tuple, its parts are included, too;
 - for an object that is called, or whose method is called: its identity, and the functions in its attributes.
 
-A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection can: only its identity is listed.
-So the version is not fixed, and an approval holds only for one call. What a function looks up while it runs, such as a
-global, is not part of its version.
+A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection can change unnoticed, since only its
+identity is listed. If a version has such a part, it is not fixed, and an approval holds only for one call. What a function looks
+up while it runs, such as a global, is not part of its version.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Version:
 
     @classmethod
     def of(cls, function: Function) -> Version:
-        """Return the function's present version; one that differs from all others if the parts cannot be read. Never raises."""
+        """Return the function's version now. If its parts cannot be read, return a version unlike all others. Never raises."""
         parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
         return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 
@@ -79,7 +80,7 @@ class Version:
 def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
     """Yield the parts of a function. `seen` has the ids of the objects whose parts were yielded already."""
     for layer in list_layers(function):
-        if inspect.ismethod(layer):  # not yielded itself: each access makes a new method object
+        if inspect.ismethod(layer):  # the method itself is not yielded: each access makes a new object
             yield from _list_object(layer.__self__, seen)
             continue
         yield layer
@@ -126,7 +127,7 @@ def _list_value_parts(value: Any, seen: set[int]) -> Iterator[object]:
 
 
 def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
-    """Yield the object itself, and the parts of the functions in its attributes."""
+    """Yield `owner` itself. For each function in its attributes, yield the attribute's name and the function's parts."""
     yield owner
     for name, value in list(getattr(owner, "__dict__", {}).items()):
         if isinstance(value, _ROUTINES):
@@ -137,9 +138,9 @@ def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
 def read_source(function: Function) -> str:
     """Return the source of a function and of the functions inside it, from the outside in; "" if there is no source.
 
-    If the text that Python finds does not belong to the code that runs, the result is a comment that says so.
+    If the text in the file is not the source of the code that runs, a comment says so instead.
     """
-    # A partial, a method or a callable object has no code. The code is in the next layer.
+    # A partial, a method or a callable object has no code of its own. The code is in the next layer.
     layers = [
         layer
         for layer in list_layers(function)
@@ -161,8 +162,8 @@ def _read_layer(code: object) -> str:
     """Return the source of a layer's code; "" if there is no source."""
     if not isinstance(code, types.CodeType):
         return ""
-    # `getsource` gets the code object. If it got the function, it would return the source of the wrapped function. If the file
-    # has changed, `getsource` may raise any error.
+    # `getsource` gets the code object, since for a function it would return the source of the wrapped function. If the file has
+    # changed, `getsource` may raise any error.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # the same text that `inspect` has just read
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
@@ -185,7 +186,7 @@ _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.al
 
 @functools.lru_cache(maxsize=8)
 def _compile_all(text: str, filename: str, futures: int) -> frozenset[types.CodeType]:
-    """Compile a file, or a notebook's cell, and return all code objects in it."""
+    """Compile `text`, the source of a file or of a cell, and return all code objects in it."""
     flags = futures | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python showed these warnings when it first compiled the code

@@ -7,8 +7,8 @@ called:
 - plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown with its complete content;
 - a pydantic model or a dataclass is shown field by field, with the names in the sent JSON. Data that was sent for the object
   but is not a field is shown, too: an `InitVar`, or data that only a validator reads;
-- any other object is shown as the JSON that was sent for it. So is an object with fields that was sent in another form, such
-  as a text;
+- any other object is shown as the JSON that was sent for it. An object with fields is shown in the same way if the model sent
+  no JSON object for it, but for example a text;
 - a secret is shown as "hidden" with its length.
 
 Data that the code of a class stores outside of the fields, or reads from elsewhere, is not shown.
@@ -33,7 +33,7 @@ from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""Stands for the JSON of a part of a value if this JSON is not known. This happens if a validator has changed the whole value."""
+"""Means that the JSON that was sent for a part of a value is not known, since a validator has changed the whole value."""
 PLAIN = frozenset({str, int, bool, type(None)})
 """The types of values that are their own JSON, and that cannot change."""
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
@@ -51,18 +51,18 @@ class _Unclear(Exception):
 
 
 def preview(value: object, sent: object = MISSING) -> object:
-    """Return a value as the JSON that is shown and stored. `sent` is the JSON that was sent for the value.
+    """Return `value` as the JSON that is shown and stored. `sent` is the JSON that the model sent for it, or MISSING.
 
-    Never raises. Code of the value's class runs only if nothing was sent: then the value is a default.
+    Never raises. Code of the value's class runs only if `sent` is MISSING: then the value is a default.
     """
     shown = attempt_call(_look, value, sent)
     if not isinstance(shown, Raised):
         return shown
-    return snapshot(value) if sent is MISSING else sent  # the value contains itself
+    return snapshot(value) if sent is MISSING else sent  # for example, the value contains itself
 
 
 def snapshot(value: object) -> object:
-    """Return a value as JSON data, made by its class's serialiser or from its `repr`. Never raises."""
+    """Return `value` as JSON data, from its serialiser or `repr`; "<TYPE>" for an iterator, or if this raises. Never raises."""
     is_iterator = hasattr(type(value), "__next__")  # reading an iterator would use it up
     made = MISSING if is_iterator else attempt_call(_make_json, value)
     return f"<{type(value).__name__}>" if is_iterator or isinstance(made, Raised) else make_strict_json(made)
@@ -105,7 +105,7 @@ def _look_inside(value: Any, kind: type, sent: object) -> object:
         shown = [_look(item, otherwise) for item in value]
         by_value = attempt_call(
             sorted, shown
-        )  # a set has no order; unsorted, it would differ after each edit
+        )  # a set has no order; without sorting, the JSON would differ after each edit
         return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
     if kind in _DICTS:
         given = sent if isinstance(sent, dict) else {}

@@ -1,7 +1,7 @@
-"""Makes, from the parameters of a tool, the pydantic validator of its arguments and the JSON schema that the model gets.
+"""From the parameters of a tool, makes the pydantic validator of the arguments, and the JSON schema that the model gets.
 
-Pydantic gets a stand-in function, never the tool. All its parameters are keyword-only. With a function, any name is allowed,
-and pydantic reports all wrong arguments at once. A model class would forbid some names (`model_config`, `schema`, `self`, `_x`).
+Pydantic gets a stand-in function, never the tool. All parameters of this function are keyword-only. They may have any name, and
+pydantic reports all wrong arguments at once. A pydantic model would forbid some names (`model_config`, `schema`, `self`, `_x`).
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class _Generator(GenerateJsonSchema):
 def build_schema(label: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     """Return (the validator of a call's arguments, their JSON schema).
 
-    The validator takes a dict with the names of the schema, and returns a dict with the names of the function's parameters.
-    Raises ToolDefinitionError, which names each parameter whose annotation has no schema.
+    The validator takes: name in the schema -> JSON value. It returns: name in the function -> typed value. The names may differ.
+    Raises ToolDefinitionError if a parameter's annotation has no schema. The error names each such parameter, and the tool
+    (`label`).
     """
-    made = attempt_call(_build, parameters)  # the hooks of an annotation's own class may raise anything
+    made = attempt_call(_build, parameters)  # an annotation's class may have hooks, which may raise anything
     if not isinstance(made, Raised):
         return made
     problems = [
@@ -99,7 +100,7 @@ def _build(parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
 
 
 def _is_plain_type(annotation: object) -> bool:
-    """Return True for a type of Python's own that nobody can change, such as `int` or `list[str]`."""
+    """Return True for a built-in type, such as `int` or `list[str]`. Nobody can change such a type."""
     if type(annotation) is types.GenericAlias:
         return annotation.__origin__ in (list, dict) and all(map(_is_plain_type, annotation.__args__))
     return type(annotation) is type and annotation in _JSON_TYPES
@@ -107,7 +108,7 @@ def _is_plain_type(annotation: object) -> bool:
 
 @functools.lru_cache(maxsize=128)
 def _build_once(parameters: tuple[Parameter, ...], _: tuple[type, ...]) -> tuple[Validator, JsonSchema]:
-    """Build the validator and the schema of plain parameters. Each call of `agent()` describes its tools anew."""
+    """Build the validator and the schema of plain parameters. The cache helps, since each `agent()` describes its tools anew."""
     return _build_anew(parameters)
 
 
@@ -132,7 +133,7 @@ def _build_anew(parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """Return the JSON schema of a type. Raises errors of pydantic, and TypeError if no value is valid for the type."""
+    """Return the JSON schema of the adapter's type. Raises pydantic's errors, and TypeError if no value is valid for the type."""
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
     _check_satisfiable(schema)
     return schema
@@ -148,7 +149,7 @@ def _check_satisfiable(schema: JsonSchema) -> None:
     This is so if a minimum is above the maximum, or if each object of a class needs another object of this class.
     """
     definitions: dict[str, JsonSchema] = schema.get("$defs", {})
-    sure: set[str] = set()  # the definitions that a finite value fits
+    sure: set[str] = set()  # the definitions for which a finite value is valid
     while more := {name for name in definitions.keys() - sure if _is_satisfiable(definitions[name], sure)}:
         sure |= more
     if endless := sorted(definitions.keys() - sure):
@@ -223,7 +224,7 @@ def find_default_json(parameter: Parameter) -> object:
 
 
 def make_strict_json(value: object) -> object:
-    """Return JSON data with the names of NaN and infinities, which JSON does not have. A float field can read these names."""
+    """Return JSON data with NaN and infinities as texts ("NaN"): JSON has no such numbers. A float field reads these texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -270,7 +271,7 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """Return a server's object schema in the form of a function's schema. The returned schema allows the same values."""
+    """Return a copy of a server's object schema in the form that a function's schema has. The copy allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
         given["$defs"] = given.pop("definitions")
@@ -285,7 +286,7 @@ def adapt_schema(schema: JsonSchema) -> JsonSchema:
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
-    """Change one schema from pydantic, in place, for strict providers. Call this first for the schemas inside it."""
+    """Change one schema from pydantic, in place, for strict providers. The schemas inside it must be changed before."""
     node.pop("title", None)  # pydantic makes the title from the name, so the title says nothing new
     if node.get("type") == "object":  # if a type with fields allows other fields, its schema says so already
         node.setdefault("additionalProperties", "properties" not in node)
@@ -293,9 +294,9 @@ def _clean(node: JsonSchema) -> JsonSchema:
 
 
 def _adapt(node: JsonSchema) -> JsonSchema:
-    """Change one schema, in place, so that all providers know its keywords. Call this first for the schemas inside it."""
+    """Change one schema, in place, so that all providers know its keywords. The schemas inside it must be changed before."""
     if node.get("default", MISSING) is None:
-        del node["default"]  # this default says only "not required", and some providers refuse it
+        del node["default"]  # a default of null says only "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
         # A tagged union. Some providers do not know `discriminator`. The members' tags make the keyword unnecessary.
         node["anyOf"] = node.pop("oneOf")
@@ -304,7 +305,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
         node["enum"] = [node.pop("const")]
     if "enum" in node and "type" not in node:
         _say_type_of_enum(node)
-    # Some providers refuse lookarounds and classes such as \p{L}. Validation still checks the pattern.
+    # Some providers refuse patterns with lookarounds or classes such as \p{L}. Our validation still checks the pattern.
     if "(?" in (pattern := node.get("pattern", "")) or "\\p" in pattern.replace("\\\\", ""):
         del node["pattern"]
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
@@ -330,7 +331,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
 
 
 def _say_type_of_enum(node: JsonSchema) -> None:
-    """Add the type of an enum's values to the schema. If the values have several types, make one alternative for each type."""
+    """Add to `node` the type of the values in its enum. If the values have several types, make one alternative for each type."""
     by_type: dict[str, list[object]] = {}
     for value in node["enum"]:
         by_type.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)

@@ -35,12 +35,12 @@ ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 """Name of a parameter -> (its description, its type). Both texts are copied from the docstring."""
 EMPTY = inspect.Parameter.empty
 _PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
-"""Annotations that need no evaluation. An annotation is a text under `from __future__ import annotations`."""
+"""Annotation as a text -> its type. With `from __future__ import annotations`, each annotation is a text."""
 _CLEAR = (
     *(NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError, RecursionError),
     *(PydanticUserError, PydanticUndefinedAnnotation, SchemaError),
 )
-"""Errors of an annotation whose message is clear without the name of the error's class."""
+"""Errors that an annotation may cause. Their messages are clear without the name of the error's class."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class Parameter:
     key: str
     """The name in the schema: the alias if there is one, else `name`. The name is changed if providers do not accept it."""
     annotation: object
-    """The annotation with all its names looked up, with its `Annotated` metadata; `Any` if there is none."""
+    """The annotation with all its names looked up, with its `Annotated` metadata; `Any` for a parameter without one."""
     description: str
     positional: bool
     """True if the parameter is before a `/`: the argument can be passed only by position."""
     own_key: str = ""
-    """The name that the person wrote for the schema, if `key` is another one, since providers do not accept it; else ""."""
+    """The name that the person wrote, if providers do not accept this name and `key` replaces it; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
-    """The `Field(...)` that was written as the default value, with the default in it."""
+    """The `Field(...)` that was written in place of a default, and that contains the default; None if there is none."""
 
     def under_key(self, key: str) -> Parameter:
-        """Return the parameter with another name in the schema. Without a description, the old name becomes its description."""
+        """Return the parameter with another name in the schema. Without a description, the old name becomes the description."""
         return replace(self, key=key, own_key=self.key, description=self.description or self.key)
 
 
@@ -75,9 +75,9 @@ async def _ask_nobody(approval: Approval) -> Decision:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """A tool gets this object if it has a parameter annotated `ToolContext`. The model never sees that parameter.
+    """If a tool has a parameter annotated `ToolContext`, this parameter gets such an object. The model never sees the parameter.
 
-    To call the function yourself, pass `ToolContext()`. Its reports are not shown.
+    To call the function yourself, pass `ToolContext()`. Then the reports of `progress()` are not shown.
     """
 
     call_id: str = ""
@@ -117,10 +117,10 @@ def list_layers(function: Function) -> Iterator[Function]:
 
 
 def identify(function: Function) -> tuple[int, ...]:
-    """Return an identity, which is valid as long as the function exists.
+    """Return an identity of `function`, which is valid as long as the function exists.
 
-    Functions that run the same code on the same objects have the same identity, also in a partial, and with a decorator
-    that sets `__wrapped__`.
+    Two functions have the same identity if they run the same code on the same objects, even if one is in a partial or has a
+    decorator that sets `__wrapped__`.
     """
     layers = list(list_layers(function))
     owners = [getattr(layer, "__self__", None) for layer in layers]
@@ -129,16 +129,16 @@ def identify(function: Function) -> tuple[int, ...]:
 
 
 def take_out_of_partials(function: Function) -> Function:
-    """Return the outermost layer of a function that is not a partial."""
+    """Return the function inside a partial, and inside partials in it; `function` itself if it is not a partial."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def find_kind(function: Function) -> FunctionKind:
-    """Return how the function runs, by its outermost layer that is not a partial.
+    """Return how the function runs. Partials around it make no difference.
 
-    A plain wrapper around an async function is "sync", and may return the coroutine: a result of a "sync" tool may be awaitable.
+    A sync wrapper around an async function is "sync". It may return the coroutine, since a "sync" tool may return an awaitable.
     """
     function = take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):
@@ -151,13 +151,13 @@ def find_kind(function: Function) -> FunctionKind:
 
 
 def get_python_name(function: Function) -> str:
-    """Return the function's `__name__`, also if it is in a partial. For a callable object, return the name of its class."""
+    """Return the function's `__name__`, even if the function is in a partial. For a callable object, return its class's name."""
     function = take_out_of_partials(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def make_full_name(function: Function) -> str:
-    """Return `module.Class.method (line 3)`, which shows which of several functions with the same short name this is."""
+    """Return a name such as `module.Class.method (line 3)`, to tell functions with the same short name apart."""
     *_, plain = list_layers(function)
     module, code = getattr(plain, "__module__", None), getattr(plain, "__code__", None)
     name = str(getattr(plain, "__qualname__", get_python_name(function)))
@@ -177,7 +177,7 @@ _GOOGLE = google.GoogleParser(
     ]
 )
 _BETWEEN_NAMES = re.compile(r",|\band\b")
-_MOST_SECTIONS = 2_000  # the most characters that the model gets of "Raises:", "Examples:" and so on
+_MOST_SECTIONS = 2_000  # at most this many characters of "Raises:", "Examples:" and so on go to the model
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
@@ -185,12 +185,12 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
     The docstring may be in Google's, NumPy's or Sphinx's style, or in no style.
     """
-    function = take_out_of_partials(function)  # a partial's own docstring is that of the partial class
+    function = take_out_of_partials(function)  # a partial has only the docstring of the class `partial`
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
-    if "\n" not in text and ":" not in text:  # in each style, texts about parameters need one of these two
+    if "\n" not in text and ":" not in text:  # no style describes a parameter without a line break or colon
         return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
@@ -211,12 +211,12 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
-    """Return a section as text, such as `Raises: ValueError: if a is negative`; "" if it is not in `_SECTIONS`."""
+    """Return a section as text, such as `Raises: ValueError: if a is negative`; "" if `_SECTIONS` lacks its name."""
     name = section.args[0] if section.args else ""
     if name not in _SECTIONS:
         return ""
     parts = [getattr(section, "type_name", None), getattr(section, "snippet", None), section.description]
-    between = "\n" if name == "examples" else ": "  # an example is code, and what the code gives
+    between = "\n" if name == "examples" else ": "  # an example has lines of code and of output
     return f"{name.capitalize()}: {between.join(part.strip() for part in parts if part)}"
 
 
@@ -230,7 +230,7 @@ def _refuse(problem: str) -> ToolDefinitionError:
 def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
     """Return (the parameters that the model fills, the name of the ToolContext parameter or None).
 
-    Raises ToolDefinitionError, which lists all problems of the signature.
+    `texts` come from the docstring. Raises ToolDefinitionError, which lists all problems of the signature.
     """
     label = get_python_name(function)
     signature = _inspect_signature(function, label)
@@ -241,7 +241,7 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
     context = None
     for one in signature.parameters.values():
         if one.name in filled:
-            continue  # `partial(search, index=INDEX)`: the person has given the value, so the model does not know of it
+            continue  # `partial(search, index=INDEX)`: the person has given the value, so the model does not see `index`
         try:
             annotation = _resolve(one, namespace)
             if not _is_context(annotation):
@@ -300,7 +300,7 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
 
 
 def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
-    """Return the annotation with all its names looked up, even if the annotation is a text; `Any` if there is none."""
+    """Return the annotation with all its names looked up, even if it is a text; `Any` for a parameter without one."""
     written, (globals_, locals_) = parameter.annotation, namespace
     if written is EMPTY:
         return Any
@@ -320,7 +320,7 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
 
 
 def explain_refusal(error: BaseException) -> str:
-    """Return the first sentence of an error that an annotation has raised, or that pydantic has raised for it."""
+    """Return the first sentence of `error`. An annotation has raised this error, or pydantic when it read the annotation."""
     said = get_message(error, 500) if isinstance(error, _CLEAR) else describe_error(error, 500)
     return (said.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
@@ -345,7 +345,7 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
     if kind and parameter.annotation is EMPTY:
         text = f"({kind}) {text}".strip()
     key = name  # `Field(alias="from")` can make the key a Python keyword
-    # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
+    # The description is in `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
     for item in (*metadata, info):
         if isinstance(item, FieldInfo):
             alias = item.validation_alias or item.alias or key
@@ -390,7 +390,7 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 
 
 def rewrite_annotation(annotation: object) -> Any:
-    """Return the annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; the annotation itself if it has neither.
+    """Return the annotation with `list[int]` instead of `Iterable[int]` or `Collection[int]`; unchanged if it has neither.
 
     Pydantic checks the items of an iterable only while the function reads them, and does not accept `Collection` at all.
     """

@@ -70,7 +70,7 @@ class _Mark:
     name: str | None = None
     description: str | None = None
     order: int = field(default_factory=lambda: next(_order))
-    """The number of the `@tool` call, so that a notebook's tools keep their order."""
+    """The number of the `@tool` call. A notebook's tools are listed in the order of these numbers."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Tool:
     """For the person who allows or denies a call: on which server the tool runs, and what the server claims about the tool.
     "" for a tool of this notebook."""
     qualifier: str = field(default="", repr=False)
-    """A prefix for the name if another tool of the run has the same name. If it is "", two tools of one name are an error."""
+    """The prefix that the name gets if another tool of the run has the same name. If it is "", two such tools are an error."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -127,8 +127,8 @@ class BoundCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """The arguments as a JSON object with the names of the schema, including the defaults. The object cannot be changed, so the
-    values that are shown and saved stay the same."""
+    """The arguments as JSON: name in the schema -> value. Defaults are included. The object cannot be changed, so the values that
+    are shown and saved stay the same."""
     arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
@@ -138,7 +138,7 @@ class BoundCall:
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """Return a BoundCall with a person's edited arguments; this object if none has changed. Raises InvalidArguments."""
+        """Return a BoundCall with the arguments after a person's `edit`; this object if none changed. Raises InvalidArguments."""
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
@@ -162,7 +162,7 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """Return the Tool, each time with the same `function`, since an approval for all calls holds for one function."""
+        """Return the Tool. Its `function` is always the same object, since an approval for all calls holds for one function."""
 
 
 class ToolSource(ABC):
@@ -174,7 +174,7 @@ class ToolSource(ABC):
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """Return (the status, a text about the status, the advice) for `%toolloop doctor`. "" means that there is no advice."""
+        """Return (the status, a text about the status, the advice) for `%toolloop doctor`. The advice is "" if there is none."""
 
 
 @overload
@@ -231,7 +231,7 @@ def tool(
     faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
     problems = [f"@tool: {fault}" for fault in faults if fault]
     if not problems and name is not None:
-        name = str.__str__(name)  # an exact str, since a subclass may equal anything
+        name = str.__str__(name)  # an exact str, since a subclass may claim to equal anything
         problems += [] if name.strip() else [f"@tool: name must not be empty, got {name!r}"]
     if problems:
         raise ToolDefinitionError(problems)
@@ -250,7 +250,7 @@ def tool(
 
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
-    """Return the functions in a namespace that `@tool` has marked. Each function is returned once, in the order of definition."""
+    """Return the values of `namespace` that `@tool` has marked: each function once, in the order of definition."""
     found: dict[int, Function] = {}
     for value in list(namespace.values()):
         # `getattr_static` runs no code of lazy objects or proxies.
@@ -261,7 +261,7 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
-    """Return the Tools of functions, in the same order. A function that is given twice becomes one Tool.
+    """Return the Tools of `functions`, in the same order. A ToolSource gives several Tools; a repeated function, one Tool.
 
     Raises ToolDefinitionError, which lists all problems of all functions.
     """
@@ -282,7 +282,7 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     for function in given.values():
         made = attempt_call(
             _make_tool, function
-        )  # the attributes of an object are code, and may raise anything
+        )  # reading an object's attributes may run code, which may raise anything
         if not isinstance(made, Raised):
             tools.append(made)
         elif isinstance(made.error, ToolDefinitionError):
@@ -303,7 +303,7 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
 
 
 def _qualify(tools: Sequence[Tool], problems: list[str]) -> list[Tool]:
-    """Put the qualifiers before names that several tools have. Add names that several tools still have to `problems`."""
+    """If tools have the same name, put their qualifiers before it. If names are still the same, add a line to `problems`."""
     counts = Counter(one.name for one in tools)
     names = [
         f"{one.qualifier}_{one.name}" if one.qualifier and counts[one.name] > 1 else one.name for one in tools
