@@ -17,7 +17,7 @@ from .output import Output
 from .permissions import ApprovalHandler, read_mode
 
 TAGS = "harness,tool_loop"
-"""LiteLLM's own Tool Loop sends these tags with each request to a gateway."""
+"""The tags of each request to a gateway. LiteLLM's own Tool Loop sends the same tags."""
 _GATEWAY_HEADERS = frozenset(
     {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
 )
@@ -36,24 +36,24 @@ class ToolLoopOptions:
     `response_format` if `output=` is given). `{"stream": False}` turns streaming off."""
     # LiteLLM's `ToolLoopOptions` does not have the options below.
     output_retries: int = 2
-    """How many times the model is asked again because its answer does not fit `output=`."""
+    """How many times the model may be asked again in one turn, if its answer does not fit `output=`."""
     max_model_calls: int = 100
     """The most model calls in one turn. In LiteLLM, a turn that reaches the same limit ends in a runtime error."""
     max_cost: float | None = None
-    """The most US dollars that one turn may cost. The limit is checked before each model call. A cost that is not known does
-    not count, for example the cost of an answer that broke off; `max_model_calls` limits the number of such calls."""
+    """The most US dollars that one turn may cost. The limit is checked before each model call. An unknown cost does
+    not count, for example the cost of an answer that broke off; `max_model_calls` also limits the calls of unknown cost."""
     on_limit: OnLimit = "stop"
     """"stop": a turn that reaches max_turns, max_model_calls or max_cost ends at once. "answer": before the turn ends, the model
     is called once more, without tools, and gives a closing answer."""
     fallback: Sequence[object] = ()
-    """Models (names or ScriptedModels). If a model has failed after its retries, the next model of this list is asked. The
-    model that answers is used until the turn ends; the next turn begins with `model=` again. A fallback model of the same
-    provider as `model=` ("openai/…", or a group of the gateway) uses the run's address and key. Any other fallback model
-    uses the environment variables of its own provider."""
+    """Models (names or ScriptedModels). If a model still fails after its retries, the next model of this list is asked. The
+    model that answers is used until the turn ends; the next turn begins with `model=` again. A fallback model uses the run's
+    address and key if it has the same provider as `model=` (both are "openai/…", or both are groups of the gateway). Any other
+    fallback model uses the environment variables of its own provider."""
     images: ImageMode = "auto"
-    """Says whether pictures from tools, and pictures, files and sounds in prompts, are sent. "auto": LiteLLM knows which of these
-    the model accepts. "always": the model accepts all of these; use "always" for gateway groups and servers that LiteLLM does
-    not know. "never": none of these is sent; a prompt that contains one raises CapabilityUnsupported."""
+    """Which of these are sent: pictures from tools; pictures, files and sounds in prompts. "auto": those that the model accepts,
+    according to LiteLLM. "always": all; use it for gateway groups and servers that LiteLLM does not know. "never": none. A
+    prompt with a picture, file or sound that may not be sent raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:
         vars(self).update(check_values(vars(self)))
@@ -74,7 +74,7 @@ class Route:
     answers: Answers | None = field(default=None, repr=False)
     """If the model is Python code, the object that answers (a ScriptedModel, a Replay). The route keeps this object alive."""
     has_own_options: bool = True
-    """True if this model is called with the address, keys, headers and account that the run was given."""
+    """True if this model is called with the address, API keys, headers and account that the run was given."""
 
     @property
     def title(self) -> str:
@@ -129,7 +129,7 @@ def _find_route(
     if key:
         secrets["api_key"] = key
     options = {"api_base": base} if base else {}
-    if base and hiding.holds_key("api_base", base):  # the address contains a password or a key
+    if base and hiding.holds_key("api_base", base):  # the address contains a password or an API key
         secrets, options = {**options, **secrets}, {}
     return Route(name, options, secrets, answers)
 
@@ -137,7 +137,9 @@ def _find_route(
 def find_routes(
     models: Sequence[object], api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
 ) -> tuple[Route, ...]:
-    """Return the routes to the model and its fallbacks. Only fallbacks of the same provider get the run's address and key."""
+    """Return the routes to `models`: the model, then its fallbacks. Only fallbacks of the model's provider get `api_key` and
+    `api_base`.
+    """
     model, *fallbacks = models
     routes = [_find_route(model, api_key, api_base, metadata)]
     for one in fallbacks:
@@ -149,16 +151,16 @@ def find_routes(
 
 
 def _find_provider(model: object) -> str:
-    """Return the provider in a model's name; "" if there is none, and for a model that is Python code."""
+    """Return the provider that `model` names; "" if it names none or is Python code; PROXY if all calls go to the gateway."""
     if not isinstance(model, str) or is_ours(model):
         return ""
     return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
 
 
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
-    """Return (address, key) of LiteLLM's gateway. Values that are not given are read from environment variables.
+    """Return (address, API key) of LiteLLM's gateway; "" for a value that is not set.
 
-    The variables are LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY.
+    A parameter that is not given is read from its environment variable: LITELLM_PROXY_API_BASE or LITELLM_PROXY_API_KEY.
     """
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
@@ -181,7 +183,7 @@ class Config:
     options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
-    host: Host = Host()  # noqa: RUF009 - it has no state
+    host: Host = Host()  # noqa: RUF009 - a Host has no state
 
     @property
     def route(self) -> Route:
@@ -190,16 +192,17 @@ class Config:
 
     @property
     def fallbacks(self) -> tuple[Route, ...]:
-        """The routes to the `fallback` models that are left."""
+        """The routes to the `fallback` models that were not asked yet."""
         return self.routes[1:]
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
         """Return (options, secrets) for every model call. The options may be shown to people; the secrets may not.
 
-        An option in `completion_kwargs` is ignored if its name is managed: the loop sets the option itself. The names in
-        MANAGED and those that the route sets are managed. `base_url` means the same as `api_base`. For a gateway and for a
-        model that is Python code, `custom_llm_provider` would choose another provider. Managed names are also ignored inside
-        `extra_body` and, for a gateway, inside `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
+        An option is *managed* if the loop or the route sets it. A managed option in `completion_kwargs` is ignored
+        (but `"stream": False` counts). The options in MANAGED and those of the route are managed, and two others: `base_url`, if the route sets `api_base` (both
+        mean the address), and, for a gateway or a model that is Python code, `custom_llm_provider` (it would choose another
+        provider). Managed options are also ignored inside `extra_body` and, for a gateway, inside `extra_query`. Inside
+        headers for a gateway, _GATEWAY_HEADERS are ignored.
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.has_own_options:
@@ -225,7 +228,7 @@ class Config:
 
 
 def _leave_out(value: object, managed: Collection[str] | None) -> object:
-    """Return the value of an option. If the value is a mapping, the managed names are left out."""
+    """Return `value`, the value of an option. If it is a mapping, leave out its keys that are in `managed`."""
     if not managed or not isinstance(value, Mapping):
         return value
     return {key: item for key, item in value.items() if str(key).lower() not in managed}
@@ -237,8 +240,8 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 def find_approver(config: Config, *, streamed: bool) -> Approver:
     """Return who decides about the tool calls of a turn.
 
-    The first of these that exists decides: `on_approval`, the reader of a `streamed` turn, the user whom the host can ask.
-    Otherwise, nobody decides.
+    "callback": `on_approval`, if it is given. Otherwise "reader": the reader of a `streamed` turn. Otherwise "host": the user,
+    if the host can ask. Otherwise "nobody".
     """
     if config.on_approval is not None:
         return "callback"
@@ -257,7 +260,7 @@ def may_ask(config: Config) -> bool:
 
 
 def _list_rules(policy: object, tools: Sequence[Tool]) -> list[object]:
-    """Return the rules of a policy. If a mapping has no rule for a tool, or its own code raises, "ask" is one of the rules."""
+    """Return the rules of `policy`. If a mapping lacks a rule for a tool, or raises when it is read, "ask" is one of them."""
     if not isinstance(policy, Mapping):
         return [policy]
     rules: dict[object, object] | Raised = attempt_call(dict, policy)

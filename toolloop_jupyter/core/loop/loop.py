@@ -42,7 +42,9 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled while a tool ran. The text says whether the tool was stopped or still runs; "" if it had ended."""
+    """Raised if a turn is cancelled while a tool runs. The text says whether the tool was stopped or still runs; "" if the tool
+    had ended.
+    """
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
@@ -79,10 +81,11 @@ async def run_turn(turn: Turn) -> TurnEnd:
 
 
 async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str) -> None:
-    """Run one tool call, from its event to its result. If `refusal` is not "", refuse the call and give this reason.
+    """Send the event of a tool call, run the call, and send its result. `tool`: None if no tool has this name.
 
-    A person is asked only about a call that can run. The function gets exactly the arguments that were permitted. At each
-    await, the history has a tool message for the call.
+    If `refusal` is not "", the call is refused, and the model gets this reason. A person is asked only about a call that can
+    run. The function gets exactly the arguments that were permitted. At each `await`, the history has a tool message for the
+    call, so a cancelled turn leaves no call without one.
     """
     call = turn.begin_call(sent, tool)
     turn.outlet.checkpoint()
@@ -128,7 +131,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
 
 
 def _bind(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str) -> BoundCall:
-    """Return the call with valid arguments. Raises Refused if it cannot run."""
+    """Return the call with its checked arguments. Raises Refused for a `refusal`, an unknown tool or invalid arguments."""
     if refusal:
         raise Refused(refusal)
     if tool is None:
@@ -161,12 +164,12 @@ class _FunctionRun(NamedTuple):
     keeper: PrintKeeper | None
     """The keeper of the printed text; None without `capture_output`."""
     left_behind: str
-    """Whether the function was stopped or still runs; "" if it ended with its call."""
+    """If the call ended before its function: says whether the function was stopped or still runs. Otherwise ""."""
 
 
 async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _FunctionRun:
-    """Run the function. Raises Refused if something has changed since the permit, RunEnded if the function ended the run,
-    TurnCancelled if the turn was stopped.
+    """Run the function. Raises Refused if the function or its arguments have changed since the permit, RunEnded if the function
+    ended the run, TurnCancelled if the turn was stopped.
     """
     tool, host, observers = permit.bound.tool, turn.config.host, turn.observers
     keeper = host.keeper() if tool.settings.capture_output else None
@@ -186,7 +189,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _FunctionRun:
             keeper.take(kind, payload)
         listeners.call_hook(Observer.output, call, kind, payload)
 
-    def note(stopped: bool) -> None:  # noqa: FBT001 - called with one value
+    def note(stopped: bool) -> None:  # noqa: FBT001 - `run_function` passes only this value
         state = "could not be stopped and runs on in the background; its result is dropped"
         left_behind.append(f"the tool {tool.name!r} {'was stopped' if stopped else state}")
 
@@ -231,7 +234,7 @@ _WRONG_THREAD = re.compile(
 def _fail(
     call: ToolCall, text: str, status: ToolStatus, decision: Decision | None, seconds: float | None = None
 ) -> ToolResult:
-    """Return the result of a call that was refused or stopped. `seconds`: None if its function was not started."""
+    """Return the result of a call that was refused or stopped. `seconds`: how long its function ran; None if it did not start."""
     result = ToolResult(call.id, text, is_error=True, full_length=len(text), decision=decision, status=status)
     return result if seconds is None else replace(result, seconds=seconds, ran=True)
 
@@ -300,9 +303,9 @@ CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _accept_call_as_answer(turn: Turn, sent: SentCall) -> bool:
-    """If the arguments of a call of an unknown tool fit `output=`, take them as the answer, and return True.
+    """Take the arguments of `sent` as the answer if they fit `output=`. Return whether they fit.
 
-    Some models give their answer in this form.
+    The call is of an unknown tool: some models give their answer as such a call.
     """
     answer = Answer(str(sent.arguments.raw), attempts=turn.answer.attempts)
     if turn.config.output is None or not answer.read(turn.config.output):
@@ -335,7 +338,7 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
         return end
     if turn.asks_in_words and not turn.tools_closed:
         turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
-        answer.attempts -= 1  # the answer that came before this request does not count
+        answer.attempts -= 1  # the answer before this request does not count as an attempt
         turn.close_tools(output.request_in_words())
         return None
     if answer.attempts > turn.config.options.output_retries:
@@ -374,7 +377,10 @@ def _explain_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
 
 
 async def _end_at_limit(turn: Turn, end: TurnEnd) -> TurnEnd:
-    """End a turn that has reached a limit. If `on_limit` is "answer", the model is called once more, without tools."""
+    """Return how a turn ends at a limit. If `on_limit` is "answer", first call the model once more, without tools.
+
+    `end`: how the turn ends without this closing answer.
+    """
     if turn.config.options.on_limit != "answer" or find_limit(turn, is_closing=True):
         if not turn.spent.usage.calls:  # no model was asked, so the history does not keep the question
             turn.history.withdraw_question()
@@ -402,7 +408,7 @@ SAME_RESULTS = 3
 def _find_repetition(
     turn: Turn, counts: Counter[tuple[str, str, str]], calls: Sequence[SentCall]
 ) -> TurnEnd | None:
-    """Count `calls`, and return the end of a turn in which the model only repeats a call.
+    """Add `calls` to `counts`. If a call has had the same result SAME_RESULTS times, return the end of the turn; else None.
 
     `counts`: (name of a tool, arguments, result) -> how many replies had such a call.
     """

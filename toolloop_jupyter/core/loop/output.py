@@ -25,13 +25,13 @@ from ..tools import (
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
-"""The model's thinking, up to the last closing tag. The opening tag may be missing: some prompt templates end with it."""
+"""The model's thinking, up to the last closing tag. The answer may lack the opening tag: some prompt templates end with it."""
 _OPENING = re.compile(r"[{\[]")
 MOST_ERRORS = 8
 MOST_TRIES = 200
 """At most this many places in an answer are tried as the beginning of JSON, so that a hostile answer costs little time."""
 MOST_READ = 2_000_000
-"""All failed tries together may read at most this many characters. One try may read to the end of the answer."""
+"""When the failed tries have read this many characters in total, no further try begins. One try may read the whole answer."""
 
 
 class OutputProblem(ValueError):
@@ -44,7 +44,7 @@ class Output:
     def __init__(self, kind: Any) -> None:
         """Make the JSON schema of the type `kind`. Raises ValueError if pydantic cannot describe this type."""
         self.kind = kind
-        made = attempt_call(_describe, kind)  # the hooks of a person's own class may raise anything
+        made = attempt_call(_describe, kind)  # pydantic's hooks in a user's class may raise any error
         if isinstance(made, Raised):
             is_clear = isinstance(made.error, (PydanticUserError, TypeError, NameError))
             text = get_message(made.error) if is_clear else describe_error(made.error)
@@ -60,7 +60,7 @@ class Output:
             self.name = "Answer"
 
     def response_format(self) -> object:
-        """Return the value of `response_format`.
+        """Return the value of the completion option `response_format`.
 
         If strict mode accepts the schema of a pydantic class unchanged, the class itself is sent, as in LiteLLM's own loop.
         LiteLLM then turns strict mode on. Otherwise, the schema is adapted to strict mode and sent. If strict mode cannot
@@ -79,7 +79,7 @@ class Output:
         return {"type": "json_schema", "json_schema": sent}
 
     def read(self, text: str) -> object:
-        """Return the validated value in a model's answer.
+        """Return the validated value that `text`, a model's answer, contains.
 
         The answer may be JSON, contain JSON in a code fence or inside prose, or have the form of a tool call. Raises
         OutputProblem with the validation errors of the JSON value that is most likely the answer.
@@ -101,8 +101,8 @@ class Output:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
     def _validate(self, candidate: object) -> object:
-        """Return the valid value. Raises ValidationError, or OutputProblem if a person's validator raises another error."""
-        # A strict pydantic model accepts a text as a date, and an array as a tuple, only if it validates JSON.
+        """Validate a JSON value. Raises ValidationError, or OutputProblem if a user's validator raises another error."""
+        # A strict pydantic model accepts a text as a date, and an array as a tuple, only if the input is JSON text.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
         if not isinstance(value, Raised):
             return value
@@ -111,7 +111,7 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """Return the fault of an object that has none of the type's fields; "" for any other value.
+        """If `candidate` is an object with none of the type's fields, return a text that says so; else "".
 
         Pydantic would accept such an object if all fields have defaults.
         """
@@ -135,7 +135,7 @@ def _describe(kind: Any) -> tuple[TypeAdapter[object], JsonSchema]:
 
 
 def _find_candidates(text: str) -> Iterator[object]:
-    """Yield the JSON values in an answer. The most likely value comes first; in prose, this is the last value."""
+    """Yield the JSON values in `text`, the most likely one first. In prose, the last value is the most likely one."""
     for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)[-MOST_TRIES:]])):
         value = _parse(source)
         if value is not MISSING:
@@ -145,8 +145,8 @@ def _find_candidates(text: str) -> Iterator[object]:
 
 
 def _look_inside(value: object) -> Iterator[object]:
-    """Yield `value`, and then the value inside it, if it looks like a tool call, {"value": …} or {"Review": {…}}. If `value` is a
-    text with JSON, yield this JSON first.
+    """Yield `value`. If `value` looks like a tool call, {"value": …} or {"Review": {…}}, yield the value inside it, too. If
+    `value` is a string that contains JSON, yield this JSON first.
     """
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
@@ -174,7 +174,7 @@ def _refuse(constant: str) -> None:
 
 
 def _find_embedded(text: str) -> list[object]:
-    """Return the JSON objects and arrays in prose, without those inside other objects and arrays."""
+    """Return the JSON objects and arrays in the prose `text`; of nested ones, only the outermost."""
     decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
     left = MOST_READ
     for _ in range(MOST_TRIES):
@@ -223,14 +223,14 @@ _NOT_STRICT = frozenset(
 
 
 def _put_object_on_top(schema: JsonSchema) -> JsonSchema:
-    """Replace a reference at the top (of a recursive model) by its target."""
+    """Return the schema. If its top is only a reference (for a recursive model), its target replaces it."""
     definitions = schema.get("$defs")
     top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
     return schema if "$ref" in top else {**top, "$defs": definitions}
 
 
 def _can_be_strict(schema: JsonSchema) -> bool:
-    """Return True if the schema has no keyword and no free-form dict that strict mode refuses."""
+    """Return True if strict mode accepts the schema: it has no free-form dict, and no keyword of `_NOT_STRICT`."""
     for node in walk_schema(schema):
         is_free = node.get("type") == "object" and "properties" not in node
         if is_free or node.get("additionalProperties") not in (None, False) or _NOT_STRICT & set(node):
@@ -239,7 +239,7 @@ def _can_be_strict(schema: JsonSchema) -> bool:
 
 
 def _close(node: JsonSchema) -> JsonSchema:
-    """Adapt a part of a schema: no object allows additional properties, and every property is required."""
+    """Return a part of a schema for strict mode: no object allows additional properties, and every property is required."""
     kept = {key: value for key, value in node.items() if key not in ("default", "discriminator")}
     if "oneOf" in kept:
         kept["anyOf"] = kept.pop("oneOf")

@@ -71,7 +71,7 @@ def check_policy(policy: object) -> None:
 
 
 def _show(value: object) -> str:
-    """Return the value for a message. The type is named, since an object of a subclass of `str` may look like a text."""
+    """Return `value` as it stands in a message. Any type but `str` is named: a subclass of `str` may look like a text."""
     return shorten_repr(value, 500) + ("" if type(value) is str else f" of type {type(value).__name__}")
 
 
@@ -100,14 +100,17 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """Return True if `key` is a name of the tool (a dotted prefix is ignored), or looks like one that is misspelt."""
+    """Return True if `key` is a name of the tool (a dotted prefix is ignored), or looks like a misspelt name of the tool."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
 
 
 def _is_typo(typed: str, name: str) -> bool:
-    """Compare word by word. Otherwise `read_file` would look like a misspelling of `delete_file`."""
+    """Return True if `typed` looks like a misspelt `name`.
+
+    The words are compared one by one. Otherwise `read_file` would look like a misspelt `delete_file`.
+    """
     one, other = (re.findall(r"[^\W_]+", text.casefold()) for text in (typed, name))
     if "".join(one) == "".join(other):
         return True
@@ -137,7 +140,7 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
 
 
 async def _ask_policy(policy: Any, call: BoundCall, said: str) -> tuple[Mode, str]:
-    """Return (the mode, its reason); "ask" if `policy` raises. `said`: how the reason begins if `policy` is a text."""
+    """Return (the mode, its reason). The mode is "ask" if `policy` raises. `said`: begins the reason if `policy` is a text."""
     if isinstance(policy, str):
         return _read_answer(policy, said)
     outcome = await attempt_apart(_look_up(policy, call))
@@ -164,7 +167,10 @@ async def _look_up(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
 
 def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """Return (the mode, its reason) for an answer of the user's `permissions`; "ask" if it is neither a mode nor a bool."""
+    """Return (the mode, its reason) for `answer`, a value from the user's `permissions`. `said`: how the reason begins.
+
+    The mode is "ask" if `answer` is neither a mode nor a bool.
+    """
     why, mode = f"{said} {shorten_repr(answer)}", read_mode(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
@@ -188,7 +194,7 @@ UNCHECKED = "The call was not run: its edited arguments were not checked."
 
 
 class Refused(Exception):
-    """A tool call is not run. `message` is for the model; `decision` is the decision about the call, if there was one."""
+    """Raised if a tool call is not run. `message`: for the model. `decision`: the decision about the call, if there was one."""
 
     def __init__(
         self, message: str, status: ToolStatus = "refused", decision: Decision | None = None
@@ -198,7 +204,7 @@ class Refused(Exception):
 
 
 def deny(decision: Decision) -> Refused:
-    """Return the refusal of a denied call. Its text says that this was no failure, since models repeat failed calls."""
+    """Return the refusal of a denied call. Its text tells the model not to repeat the call, as models do after a failure."""
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",
@@ -239,7 +245,7 @@ def _overrule(decision: Decision, why: str) -> Refused:
 
 @dataclass
 class Allowed:
-    """The decisions of a person that also apply to later calls. Each decision is for one version of one tool's function."""
+    """A person's decisions that also apply to later calls. Each is for one tool, and for one version of its function."""
 
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
@@ -248,7 +254,7 @@ class Allowed:
         self._kept[tool.name] = (shown, replace(decision, arguments=None), turn)
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
-        """Return the decision for calls of `tool` if its function still has the version `now`; None if there is none."""
+        """Return the decision about calls of `tool`; None if there is none for the version `now` of its function."""
         kept = self._kept.get(tool.name)
         return kept[1] if kept is not None and kept[0].fixed and kept[0].is_still(now) else None
 
@@ -273,14 +279,17 @@ class Permissions:
     """How often each call was denied. A key is the name of the tool and the arguments, in one text."""
 
     def find_earlier(self, bound: BoundCall, shown: Version) -> Permit | None:
-        """Return a permit if a person has allowed all calls of the tool. `shown`: the present version of its function."""
+        """Return a permit if a person has allowed all calls of the tool; else None. `shown`: the function's present version."""
         earlier = self.in_session.decision_on(bound.tool, shown) or self.in_run.decision_on(bound.tool, shown)
         return None if earlier is None else Permit(bound, earlier, shown)
 
     def make_question(
         self, call: ToolCall, bound: BoundCall, shown: Version, why: str, number: int
     ) -> Approval:
-        """Return the question about call number `number`, asked because of `why`. Raises Refused if it was denied too often."""
+        """Return the question about call number `number`. `why`: the reason to ask. `shown`: the function's present version.
+
+        Raises Refused if the same call was denied too often.
+        """
         if self.denied[_name_call(bound)] >= SAME_DENIALS:
             reason = f"it was denied {SAME_DENIALS} times already"
             raise deny(Decision(allowed=False, reason=reason, by="policy"))
@@ -333,7 +342,7 @@ HANDLER_GRACE = 1.0
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
     """Wait for the decision about `approval`, and return it. If `handler` is None, the reader of the stream decides."""
     asking = None if handler is None else asyncio.ensure_future(_ask_handler(handler, approval))
-    if asking is not None:  # even if it is cancelled before it has begun, the turn must get a decision
+    if asking is not None:  # the turn must get a decision, even if this task is cancelled before it begins
         asking.add_done_callback(lambda _: approval.deny("on_approval gave no answer", by="callback"))
     try:
         await approval.wait()
@@ -353,10 +362,11 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     """Call `handler` (`on_approval`, or the host's `ask`), which decides about `approval`. A sync handler runs in a thread.
 
-    If it raises an exception, the call is denied, as in LiteLLM. If it returns a value, only True allows the call: a text
-    such as "n" (from `input()`) is true in Python, but it is not an approval.
+    The handler decides with the methods of `approval`, or returns a value. Only the value True allows the call: a text such
+    as "n" (from `input()`) is true in Python, but is not an approval. If the handler raises an exception, the call is denied,
+    as in LiteLLM.
     """
-    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - the question is whether it is async
+    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - is it async? All handlers are callable
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
     async def call_handler() -> object:
@@ -366,7 +376,7 @@ async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     outcome = await attempt_apart(call_handler())
     denied = "denied by on_approval"
     if outcome.error is not None:
-        # LiteLLM gives only the message of an exception.
+        # As in LiteLLM, the reason is only the message of an exception.
         said = get_message if isinstance(outcome.error, Exception) else describe_error
         denied = f"on_approval raised: {said(outcome.error, 500)}"
     elif outcome.value is True:

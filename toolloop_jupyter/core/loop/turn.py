@@ -1,4 +1,4 @@
-"""The state of one turn and its cost, and its model calls. Each model call has a request, a reply in the history, and a cost."""
+"""The state, the cost and the model calls of one turn. Each model call has a request, a reply in the history, and a cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ class Spending:
         self._lock = threading.Lock()
 
     def add(self, usage: Usage, cost: float, *, runs: int = 1, untold: int = 0) -> None:
-        """Add the numbers of a model call, or of a whole run in another process. May be called from any thread."""
+        """Add the usage and the known cost of a model call, or of a whole run in another process. Any thread may call this.
+
+        `runs` and `untold` are added to the numbers of the same names.
+        """
         if not usage.calls:
             return
         with self._lock:
@@ -98,7 +101,7 @@ class Spent:
     started: float = field(default_factory=time.monotonic)
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """None if the cost of any request is unknown."""
+    """None if the cost of at least one request is unknown."""
     known_cost: float = 0.0
     """The known part of the cost, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
@@ -124,7 +127,7 @@ class Outlet(Protocol):
     """Sends the events of a turn, and raises CancelledError in the turn when the turn has to stop."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop: a tool may have caught the first CancelledError."""
+        """Raise CancelledError, perhaps again, if the turn has to stop: a tool may have caught the first one."""
 
     async def emit(self, event: Event) -> None:
         """Send an event, or raise CancelledError if the turn has to stop."""
@@ -138,7 +141,7 @@ class TurnEnd(NamedTuple):
 
     reason: StopReason = "done"
     error: str | None = None
-    """A message to the person about a failure or an incomplete answer."""
+    """A message to the person about a failure or an incomplete answer; None if there is nothing to say."""
 
 
 class SentCall(NamedTuple):
@@ -161,7 +164,7 @@ class Answer:
     """How many answers were read since the model was asked for `output=`. Each one after the first is a retry."""
 
     def read(self, output: Output) -> bool:
-        """Read the value of `output=` in the text. Return False, and set `problem`, if the text does not fit."""
+        """Read the value for `output=` from the text, and return True. If the text does not fit, set `problem`; return False."""
         self.attempts += 1
         try:
             self.output, self.problem = output.read(self.text), None
@@ -172,7 +175,7 @@ class Answer:
 
 @dataclass
 class Turn:
-    """The state of one turn. The loop updates it after each step, so it is also right if the turn is cancelled."""
+    """The state of one turn. The loop updates this state after each step, so it is right even after a cancel."""
 
     config: Config
     history: History
@@ -198,7 +201,7 @@ class Turn:
             hiding.remember(hiding.find_keys(name, value))
 
     def begin_call(self, sent: SentCall, tool: Tool | None) -> ToolCall:
-        """Count a tool call, and return its event. Until the call has a result, the history says that it was cancelled."""
+        """Count a tool call, and return its event. Until the call has a result, the history says that this call was cancelled."""
         self.tool_calls += 1
         self.history.answer(sent.id, CANCELLED_BEFORE)
         name = tool.name if tool else sent.wire_name
@@ -221,18 +224,21 @@ class Turn:
     def cache_marks(self) -> Mapping[str, object]:
         """The options that let the provider cache the beginning of the requests.
 
-        {} if the model has no tools and this is the first turn. A later request is then not likely, and writing to the cache
-        costs more than a request without it.
+        They are {} if the model has no tools and this is the first turn. A later request is then not likely, and a request
+        that writes to the cache costs more than one that does not.
         """
         before = self.history.starts[-1] if self.history.starts else 0
-        if not self.config.tools and before < 2:  # there is no earlier turn, only a system message
+        if not self.config.tools and before < 2:  # there is no earlier turn, at most a system message
             return {}
         given = self.config.options.completion_kwargs
         return find_cache_marks(self.config.route.model, given, self.history.for_request)
 
     @functools.cached_property
     def asks_in_words(self) -> bool:
-        """True if a user message has to ask for `output=`, since the model takes no `response_format` with tools."""
+        """True if a user message has to ask for `output=`, since the model takes no `response_format` with tools.
+
+        False if there is no `output=`.
+        """
         output = self.config.output
         specs = [tool.spec for tool in self.config.tools]
         return output is not None and not takes_response_format(
@@ -241,7 +247,7 @@ class Turn:
 
     @functools.cached_property
     def picture_place(self) -> PicturePlace | None:
-        """Where the model gets pictures from tools: in a "tool" or a "user" message; None if it gets none."""
+        """Where the model gets pictures from tools: in a "tool" or a "user" message; None if it gets no pictures."""
         config = self.config
         return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
@@ -327,7 +333,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
 
 
 def _store_reply(history: History, reply: Reply) -> list[SentCall]:
-    """Add a reply to the history, unless it is empty. Return its tool calls as the model sent them.
+    """Add `reply` to the history, unless it is empty. Return the reply's tool calls as the model sent them.
 
     In the history, the arguments of these calls are valid JSON, because later requests send them again.
     """
@@ -347,7 +353,7 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
 
 
 def _add_failed(spent: Spent, call: ModelCall, began: float) -> None:
-    """Add the requests of a failed or cancelled model call that brought no usage. The provider may bill them."""
+    """Add a failed or cancelled model call to `spent`: its time, and how many of its requests the provider may bill."""
     usage = Usage(calls=call.without_usage)
     span = Span("model", call.request.model, began, spent.now(), is_error=True)
     spent.add(span, usage, 0.0 if call.is_free or not usage.calls else None)
@@ -369,14 +375,14 @@ async def _go_on_with_fallback(
     if end is not None:
         error = ModelCallFailed(f"{error} No fallback was asked: {end.error}")
     if not _keep_partial(turn, call):
-        # The provider may have refused this message (for its length, its content), and would refuse it in later requests.
+        # The provider may have refused the user's message (for its length, its content), and would refuse it again later.
         turn.history.withdraw_question()
     await turn.observers.await_hook(Observer.model_failed, error)
     raise error from None
 
 
 def _keep_partial(turn: Turn, call: ModelCall) -> bool:
-    """Add the text of a failed or cancelled model call to the history, as an answer. Return False if there is none."""
+    """Add the text of a failed or cancelled model call to the history, as an answer. Return False if there is no text."""
     if is_text := bool(call.shown.strip()):
         turn.history.add_assistant({"role": "assistant", "content": call.shown})
     return is_text

@@ -67,25 +67,25 @@ def new_call_id() -> str:
 
 
 class Assembly:
-    """Builds one assistant message while it arrives. `add` takes its deltas, or the complete message."""
+    """Builds one assistant message while it arrives. `add` takes the deltas of the message, or the complete message."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         """`names`: the names of the tools as the model sees them, if known.
 
-        The names in two fragments may be the names of two tools, or two pieces of one name. `names` decides this.
+        Two fragments may bring the names of two tools, or two pieces of one name. `names` shows which of these it is.
         """
         self.calls = Calls(frozenset(names))
         self.words = Words()
         self.attachments = Attachments()
         self.returned: ReturnedFields | None = None
-        """The fields of the message that go back to the provider unchanged, if there are any."""
+        """Collects the fields that go back to the provider unchanged; None if no such field has come."""
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
         self.usage: object = None
         self.finish_reason: str | None = None
         self._has_ended = False
         self._choice: int | None = None
-        """The index of the only choice that is read: the lowest index in the first chunk that has choices."""
+        """The index of the only choice that is read: the lowest index in the first chunk with choices; None before this chunk."""
 
     @property
     def text(self) -> str:
@@ -98,10 +98,10 @@ class Assembly:
         return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
     def read_chunk(self, chunk: object) -> object:
-        """Keep the usage, the sources and the finish reason of a chunk or a complete response. Return its delta or message.
+        """Keep the usage, the sources and the finish reason in `chunk`. Return the delta in `chunk`.
 
-        If there are several choices, only one is read. Returns None for a chunk without this choice, for example for
-        OpenAI's chunk that has only the usage.
+        `chunk` may also be a complete response, with a message in place of a delta. If there are several choices, only one
+        is read. Returns None for a chunk without this choice, for example for OpenAI's chunk that has only the usage.
         """
         fields = read_fields(chunk)
         if read_fields(usage := fields.get("usage")):
@@ -206,7 +206,7 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """True if no bracket and no string is open in the arguments so far, or if the arguments are too long."""
+        """True if the arguments have begun and no bracket or string in them is still open, or if they are too long."""
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def ends_with_object(self, text: str) -> bool:
@@ -231,7 +231,7 @@ class _Call:
         self._depth += outside.count("{") + outside.count("[") - outside.count("}") - outside.count("]")
 
     def add_name(self, name: str, names: Collection[str]) -> None:
-        """Add a further piece of the name, or its repetition. `names`: the names of all tools."""
+        """Add `name`: a further piece of the call's name, or a repetition of the name. `names`: the names of all tools."""
         name = name[: LONGEST_NAME + 1]
         if len(self.name) > LONGEST_NAME:
             return
@@ -276,10 +276,10 @@ class Calls:
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
         """Add the fragments of one delta, or the calls of a complete message if `whole` is True.
 
-        Each call of a complete message is a new call. But a call is ignored if a known call has the same id, name and
-        arguments.
+        Each call of a complete message is a new call, except a repeated one: it has the id, the name and the arguments of an
+        earlier call, and is ignored.
         """
-        # For each index: the number of complete calls in this delta so far that have a name and no id.
+        # Index -> how many complete calls with a name and without an id this delta has had at this index so far.
         ended: dict[int, int] = {}
         for fragment in filter(None, map(read_fields, fragments)):
             if self.has_too_many:
@@ -287,17 +287,17 @@ class Calls:
             body = read_fields(fragment.get("function") or fragment.get("custom"))
             name, arguments = read_content(body.get("name")).strip(), body.get("arguments")
             arguments = body.get("input") if arguments is None else arguments
-            if not isinstance(arguments, str):  # a few servers send JSON data
+            if not isinstance(arguments, str):  # a few servers send JSON data in place of a text
                 arguments = "" if arguments is None else json.dumps(make_plain(arguments))
             call_id, index = fragment.get("id"), fragment.get("index") or 0
             index = index if isinstance(index, int) else read_count(index)
-            call_id = "" if call_id is None else str(call_id)  # some servers send numbers
+            call_id = "" if call_id is None else str(call_id)  # some servers send a number as the id
             known = self._by_id.get(call_id)
             if whole and known is not None and (known.name, known.arguments) == (name, arguments):
                 continue
             text = arguments.strip()
             may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
-            # Each of these calls gets its own index. If the same delta comes again, the indexes are the same.
+            # Several such calls at one index get different indexes. If the server repeats the delta, the indexes are the same.
             place = index - ended.get(index, 0) * MOST_CALLS if may_be_whole else index
             call = None if whole else self._find(call_id, place, name, arguments)
             if call is None:
@@ -361,7 +361,7 @@ class Calls:
 
     def as_sent(self, used: set[str]) -> Iterator[dict[str, Any]]:
         """Yield the calls in OpenAI format, without repeated calls. If the arguments of a call are several JSON objects, each
-        object is a call. Each call has a different id, and none of these ids was in `used`.
+        object is a call. Each call has a different id that was not in `used`. The ids are added to `used`.
         """
         count, told = 0, set[tuple[str | int | None, str, str]]()
         for call in self.calls if self._old is None else self._merge(self._old):
@@ -386,8 +386,10 @@ class Calls:
                 yield {"id": call_id, "type": "function", "function": function, **extra}
 
     def _merge(self, old: Calls) -> list[_Call]:
-        """Return the calls. If `tool_calls` has only the name or only the arguments of the only call, take the rest from
-        `function_call`, unless that is another call: no tool may get the arguments of another one.
+        """Return the calls of `tool_calls`; if it has none, the calls of `function_call` (`old`).
+
+        If the only call of `tool_calls` lacks its name or its arguments, they are taken from `function_call`, unless this
+        field holds another call: no tool may get the arguments of another tool.
         """
         calls, other = [call for call in self.calls if call.name or call.begun], old.calls[0]
         if len(calls) == 1:

@@ -9,7 +9,7 @@ than the one before. A retry is safe, since no tool of the failed answer has run
 
 With `num_retries`, LiteLLM's own retries are turned off. LiteLLM (1.110) would multiply the number by the retries of the
 provider's client. It cannot retry a stream that breaks off, and it does not report that it waits. Without `num_retries`,
-LiteLLM and the provider's client use their own defaults: most of them retry a refused request twice.
+the defaults of LiteLLM and of the provider's client apply: most clients retry a refused request twice.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Shown:
 
 
 class ModelCall:
-    """One model call with its retries. After a cancel or a failure, `assembly` has the part of the message that came."""
+    """One model call with its retries. After a cancel or a failure, `assembly` has the part of the message that has arrived."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ class ModelCall:
         """`is_last`: True if no fallback model is called when this call fails."""
         self.request, self._is_last = request, is_last
         self.without_usage = 0
-        """The number of requests that were sent and have brought no usage. The cost of these requests is unknown."""
+        """The number of requests that were sent, without those that cost nothing. If the call fails, none has brought a usage."""
         self._gate, self._on_delta, self._shown = gate or Gate(), on_delta, _Shown(emit)
         self._is_ours = providers.is_ours(request.model)
         self._start()
 
     def _start(self) -> None:
-        """Begin a try."""
+        """Reset the state before a try."""
         self.assembly = Assembly({tool["function"]["name"] for tool in self.request.tools})
         self._cost: float | None = None
         self._has_begun = False
@@ -160,13 +160,13 @@ class ModelCall:
         return self._shown.before or self.assembly.text
 
     async def run(self) -> Reply:
-        """Make the call, and return the reply. Raises ModelCallFailed if the last try fails; its message says what to change."""
+        """Make the call, and return the reply. Raises ModelCallFailed if the last try fails; the message says what to change."""
         server = self.request.address, self.request.model
         if not self._is_ours:
             # The user may have changed LiteLLM's settings after the run's options were checked.
             if wrong := explain_switch(self.request.model, self.request.address):
                 raise ModelCallFailed(wrong)
-        elif "litellm" in sys.modules:  # so that code that calls LiteLLM itself finds this model, too
+        elif "litellm" in sys.modules:  # other code may call this model through LiteLLM
             client.ensure(self.request.model, may_import=False)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries = time.monotonic(), 0
@@ -224,8 +224,8 @@ class ModelCall:
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
         """Emit a Retry event, and wait as long as the server asks.
 
-        If the server names no time, each wait is longer than the one before. With a `pause`, do not wait here: the gate
-        holds back the next request.
+        If the server names no time, each wait is longer than the one before. `number`: the number of the retry. If `pause` is
+        not None, do not wait here: the gate holds back the next request.
         """
         seconds = read_retry_after(error) if pause is None else pause
         if seconds is None:
@@ -282,7 +282,8 @@ class ModelCall:
     def _end(self, stream: _StreamFacts) -> bool:
         """Read what LiteLLM hides about an ended stream: the refusal, and an early end.
 
-        Returns False if the server sent one JSON document, and LiteLLM has read nothing from it.
+        Raises StreamCut if the stream ended in the middle of a tool call. Returns False if the server sent one JSON document,
+        and LiteLLM has read nothing from it; else True.
         """
         assembly = self.assembly
         assembly.refusal = assembly.refusal or stream.refusal
@@ -315,8 +316,7 @@ class ModelCall:
     def _reply(self, seconds: float) -> Reply:
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
-        # The ids of all earlier tool calls, since Anthropic refuses a conversation with the same id twice. Each earlier call
-        # has its tool message.
+        # Anthropic refuses a conversation with the same id twice. The ids of all earlier tool calls are in the tool messages.
         earlier = self.request.messages if assembly.calls else ()
         message = assembly.message(set(map(methodcaller("get", "tool_call_id"), earlier)))
         # Only fields that go back to the provider can be nested deeply.
@@ -347,7 +347,7 @@ class _StreamFacts:
 
     This object stands between the wrapper and the provider's stream. It also changes deltas that LiteLLM would drop. It uses
     undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are missing, the facts are
-    those of an ordinary stream. Once LiteLLM's own deltas have a field `refusal`, this class does not need `refusal`.
+    those of an ordinary stream. When LiteLLM's own deltas have a field `refusal`, the attribute `refusal` can be removed.
     """
 
     def __init__(self, response: Any) -> None:
@@ -381,12 +381,12 @@ class _StreamFacts:
         return getattr(self._stream, name)
 
     def __aiter__(self) -> _StreamFacts:
-        # LiteLLM calls `__aiter__` before each chunk, and some streams need this call.
+        # LiteLLM calls `__aiter__` before each chunk. Some streams need this call, so it is passed on.
         self._iterator = self._stream.__aiter__()
         return self
 
     async def __anext__(self) -> object:
-        await self.let_others_run()  # LiteLLM may read many chunks in a row, and pass on none of them
+        await self.let_others_run()  # LiteLLM may read many chunks in a row before it passes one on
         chunk = await self._iterator.__anext__()
         if choices := read_fields(chunk).get("choices"):
             delta = read_fields(choices[0]).get("delta")
@@ -400,7 +400,7 @@ def _make_readable(delta: object) -> None:
     """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
 
     The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
-    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field of them.
+    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field for these.
     """
     fields, extra = getattr(delta, "__dict__", {}), getattr(delta, "__pydantic_extra__", None)
     content = fields.get("content")
@@ -447,7 +447,7 @@ _CACHED = (
     ("cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens"),
     ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens"),
 )
-"""Fields of a usage: (for tokens read from the cache, for tokens written to it). In each tuple, the first known number counts."""
+"""Fields of a usage, for (tokens read from the cache, tokens written to it). In each tuple, the first number counts."""
 
 
 def read_cached(usage: Fields) -> tuple[int | None, int | None]:

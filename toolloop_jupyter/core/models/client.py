@@ -60,7 +60,7 @@ def load_litellm() -> ModuleType:
     Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True`, if the user has not set it. Without the variable, the
     import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
-    # The lock is held for seconds. So code on the event loop, which needs litellm only after its import, never takes the lock.
+    # A thread holds the lock for seconds. Code on the event loop runs this only after the import, so it never takes the lock.
     if not litellm_loaded():
         with _importing, _without_collecting():
             return _import_litellm()
@@ -79,7 +79,7 @@ def _import_litellm() -> ModuleType:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Stop the garbage collector during an import: it takes a third of the import's time, and finds nothing."""
+    """Stop the garbage collector during an import: the collector takes a third of the time, and finds nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -136,7 +136,7 @@ def litellm_loaded() -> bool:
 
 
 def is_loading() -> bool:
-    """Return True if a thread imports litellm, or the modules for its first model call, at this moment."""
+    """Return True while a thread imports litellm or the modules for the first model call."""
     return _importing.locked()
 
 
@@ -145,11 +145,11 @@ def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
     with _importing, _without_collecting():
         _import_litellm()
-        # Another version of LiteLLM may lack these modules, or raise any error here. A model call does not need this work.
+        # Another version of LiteLLM may lack these modules, or raise any error here. Model calls work without these imports.
         for name in _WITH_THE_FIRST_CALL:
             attempt_call(importlib.import_module, name)
         router: Any = sys.modules.get("litellm.types.router")
-        attempt_call(lambda: router.GenericLiteLLMParams.model_rebuild())  # noqa: PLW0108 - to read the name may raise, too
+        attempt_call(lambda: router.GenericLiteLLMParams.model_rebuild())  # noqa: PLW0108 - reading the attribute may raise, too
 
 
 def is_ready() -> bool:
@@ -173,7 +173,7 @@ async def await_litellm() -> None:
 
 
 def start_loading() -> None:
-    """Begin LiteLLM's import in a thread, and do not wait for it. If the import fails, the run that needs it says so."""
+    """Begin LiteLLM's import in a thread, and do not wait for it. If it fails, the next run that needs LiteLLM says so."""
     if not is_ready() and not is_loading():
         threading.Thread(
             target=attempt_call, args=(_make_ready,), name="toolloop-import-litellm", daemon=True
@@ -181,7 +181,7 @@ def start_loading() -> None:
 
 
 def explain_missing_bytecode() -> tuple[Path, str] | None:
-    """Return (LiteLLM's folder, a cause) if each new process compiles LiteLLM's source files anew; else None.
+    """Return (LiteLLM's folder, the cause) if each new process compiles LiteLLM's source files anew; else None.
 
     This is so if there is no bytecode beside the files, and Python cannot or must not write any. Does not import LiteLLM.
     """
@@ -220,7 +220,7 @@ _priced: set[str] = set()
 def ensure(model: str, *, may_import: bool = True) -> None:
     """Register `model` in LiteLLM with a price of 0, and register its provider. Do nothing for a model that is not Python code.
 
-    `may_import`: if it is False, do nothing if LiteLLM is not imported yet. Call `ensure` before each use of the model, since
+    If `may_import` is False and LiteLLM is not imported yet, do nothing, too. Call `ensure` before each use of the model, since
     other code may replace `litellm.custom_provider_map`. If model and provider are registered already, `ensure` is fast.
     """
     if not is_ours(model) or not (may_import or (litellm_loaded() and not is_loading())):
@@ -237,7 +237,7 @@ def ensure(model: str, *, may_import: bool = True) -> None:
 
 
 def _make_handler(litellm: ModuleType, provider: str) -> object:
-    """Return the object that LiteLLM calls. Its class is defined in this function, since the base class is in LiteLLM."""
+    """Return the object that LiteLLM calls for the models of `provider`. Its class is made here, since it needs `litellm`."""
 
     class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # LiteLLM is loaded late, so its types are unknown
         def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
@@ -270,7 +270,7 @@ async def _stream_to_litellm(
     try:
         async for chunk in chunks:
             choice = chunk.pop("choices")[0]
-            # LiteLLM gets a copy of the delta, since it writes an index and a type into the tool calls.
+            # LiteLLM gets a copy of the delta, since LiteLLM writes an index and a type into the tool calls.
             delta = copy.deepcopy(choice["delta"])
             if delta and first:
                 delta, first = {"role": "assistant", **delta}, False
@@ -347,7 +347,7 @@ def _map_options(place: tuple[str, str], **options: object) -> Fields | None:
 
 
 def _supports(model: str, content: str) -> bool:
-    """Return True if LiteLLM knows that the model takes a kind of content (see `_SUPPORTS`)."""
+    """Return True if LiteLLM knows that the model takes `content`, a key of `_SUPPORTS`."""
     check = getattr(load_litellm(), _SUPPORTS[content])
     names = {model, model.removeprefix(PROXY)}  # a gateway's model group often has the same name as its model
     return any(attempt_call(check, name) is True for name in names)
@@ -374,7 +374,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
 
 
 def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
-    """Return True if the model supports `tool_choice="none"`. LiteLLM (1.110) raises for Bedrock and some other providers."""
+    """Return True if the model supports `tool_choice="none"`. LiteLLM (1.110) refuses it for Bedrock and others."""
     place = _find_place(model)
     return place is None or _map_options(place, tools=tools, tool_choice="none") is not None
 
@@ -384,10 +384,10 @@ def find_cache_marks(
 ) -> dict[str, object]:
     """Return the completion options that let a provider cache the beginning of a request; {} if no options are needed.
 
-    Without a gateway, the option is `enable_prompt_caching`: if it is set, LiteLLM (1.110) marks the messages. A gateway
-    ignores this option of its clients. So a request to a gateway gets the marks themselves, if the name of the model group
-    contains "claude", or if the user has set `enable_prompt_caching`. The gateway passes the marks to the provider or
-    removes the marks. If the user has set other cache options or marks, this function returns {}.
+    `given`: the options that the user has set. Without a gateway, the option is `enable_prompt_caching`: if it is set,
+    LiteLLM (1.110) marks the messages. A gateway ignores this option in a request. So if the name of the model group contains
+    "claude", or if the user has set `enable_prompt_caching`, a request to a gateway gets the marks themselves. The gateway
+    passes the marks to the provider or removes the marks. If the user has set other cache options or marks, return {}.
     """
     if is_ours(model):
         return {}
@@ -412,10 +412,10 @@ def _is_marked(message: Fields) -> bool:
 def choose_picture_place(
     model: str, wish: ImageMode = "auto", answers: Answers | None = None
 ) -> PicturePlace | None:
-    """Return the role of the message with which the model gets a tool's pictures: "tool" or "user"; None for no pictures.
+    """Return the role of the message in which the model gets a tool's pictures: "tool" or "user"; None for no pictures.
 
-    If `wish` is "auto", LiteLLM's `supports_vision` decides whether the model takes pictures. LiteLLM does not know the
-    groups of a gateway and the models of private servers. For these models, `wish` "always" means that the model takes pictures.
+    If `wish` is "never", the model gets no pictures. If `wish` is "auto", LiteLLM's `supports_vision` decides. If `wish` is
+    "always", the model gets pictures: LiteLLM does not know the groups of a gateway and the models of private servers.
     `answers`: the object that answers if the model is Python code. Its `takes_images` decides in place of LiteLLM.
     """
     if wish == "never":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CLEAN_END = "Stream ended before a finish_reason was received"
 """LiteLLM's message for a stream that ended without a finish_reason."""
 LONGEST_WAIT = 60.0
-"""The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry does not wait longer."""
+"""The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry waits only this long."""
 MOST = 600
 """The most characters of a provider's error text that are shown."""
 MOST_READ = 20_000
@@ -35,7 +35,7 @@ _FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
 _REFUSALS = frozenset({401, 403, 404, 429})
 _BUSY = frozenset({408, 429, 502, 503, 504})
-"""HTTP statuses of busy servers. An error with one of these statuses does not show what the server supports."""
+"""HTTP statuses of busy servers. Such an error does not show which options the server supports."""
 _NEVER_SENT = re.compile(
     "ConnectError|ConnectTimeout|PoolTimeout|UnsupportedProtocol|ClientConnectorError|ConnectionRefusedError|gaierror"
 )
@@ -67,7 +67,7 @@ def read_retry_after(error: BaseException) -> float | None:
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name) or "nan") * unit
-        except (TypeError, ValueError):  # the value is a date, which no provider sends
+        except (TypeError, ValueError):  # HTTP also allows a date, but no provider sends one
             continue
         if seconds >= 0:
             return min(seconds, LONGEST_WAIT)
@@ -126,21 +126,21 @@ def _read_text(error: BaseException) -> str:
 
 
 def _list_kinds(error: BaseException) -> list[str]:
-    """Return the names of the error's class and its base classes. A ProviderError has the name of LiteLLM's class, too."""
+    """Return the names of the error's class and its base classes. For a ProviderError, LiteLLM's class comes first."""
     names = [kind.__name__ for kind in type(error).__mro__]
     return [error.kind, *names] if isinstance(error, ProviderError) else names
 
 
 def redact(text: str, secrets: Mapping[str, object] | None = None) -> str:
-    """Return a provider's text without API keys: those of all runs, of `secrets` (options of a request) and of environment
-    variables, and without every text that looks like a key.
+    """Return `text`, which comes from a provider, without API keys. These are the keys of all runs, of `secrets` (options of a
+    request) and of environment variables, and every text that looks like a key.
     """
     remember([*find_environment_keys(), *find_keys("", secrets)])
     return hide_suspected(text)
 
 
 def clean(text: str, request: Request) -> str:
-    """Return a provider's text without control characters and keys. The tags for a gateway are no keys, and stay."""
+    """Return a provider's text without control characters and API keys. The header `x-litellm-tags` is not a key."""
     return redact(plain(text), request.secrets)
 
 
@@ -206,7 +206,7 @@ def _advise_on_gateway(kind: str, text: str, request: Request) -> str:
 
 
 def _advise(kind: str, text: str, request: Request) -> str:
-    """Return what the user can set or try. `kind`: the name of LiteLLM's class for the error. `text`: the error's message."""
+    """Return what the user can set or try; "" if nothing is known. `kind`: the name of the error's class. `text`: its message."""
     model = request.model
     if is_ours(model):
         return ""  # the error of this model already says what to do
@@ -230,7 +230,7 @@ def _name_host(request: Request) -> str:
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """Return (what happened, what to do) for an error of a model call. Each is one line; a PlainRefusal may have more lines."""
+    """Return (what happened, what to do) for an error of a model call. Each is one line; only a PlainRefusal may have more."""
     if said := _find_own_words(error):
         return clean(said, request), ""
     if isinstance(error, TooManyCalls):
@@ -264,7 +264,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
 
 def log_unexpected(error: BaseException) -> str:
     """Log the traceback of an unexpected error of a turn, and return one line about the error. API keys are hidden in both."""
-    lines = attempt_call(traceback.format_exception, error)  # this runs code of the error's class
+    lines = attempt_call(traceback.format_exception, error)  # may raise: it runs code of the error's class
     told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
     logging.getLogger(__name__).error("a turn ended with an unexpected error\n%s", hide(told))
     return hide(describe_error(error))

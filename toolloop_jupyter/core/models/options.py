@@ -1,7 +1,7 @@
 """The options of LiteLLM's `acompletion`. This module decides what happens to each option in `completion_kwargs`.
 
-A run keeps the model, the address and the key with which it was started. Some options of LiteLLM (1.110) silently send a
-call to another model or address, with the same key: `fallbacks`, `client`, `model_list`, … These options are refused by
+A run keeps the model, the address and the API key with which it was started. Some options of LiteLLM (1.110) silently send
+a call to another model or address, with the same API key: `fallbacks`, `client`, `model_list`, … These options are refused by
 name before the run starts. If the run uses a gateway, options for one provider's address or account are refused, too.
 These options are also refused inside `extra_body`, since a gateway reads `extra_body` like the request itself. An option that is
 not listed here belongs to one provider, and is passed on.
@@ -149,7 +149,7 @@ def is_kept(name: str) -> bool:
 
 
 def is_of_route(name: str) -> bool:
-    """Return True if the option is for one provider only: its address, account or key, or an extra part of the request.
+    """Return True if the option is for one provider only: its address, account or API key, or an extra part of the request.
 
     A fallback model of another provider does not get this option.
     """
@@ -164,7 +164,7 @@ def is_completion_option(name: str) -> bool:
 
 
 def find_completion_option(typed: str) -> str:
-    """Return the option of a model call that begins with `typed`, or has a similar name; "" if there is none."""
+    """Return the name of an option for model calls that begins with `typed`, or is similar to `typed`; "" if there is none."""
     names = [name for name, option in _KNOWN.items() if option.kind is Treatment.PASSED]
     begun = [name for name in names if len(typed) > 2 and name.startswith(typed.lower())]
     near = difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.8)
@@ -215,7 +215,10 @@ def proxy_in_use() -> bool:
 
 
 def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
-    """Return why an option is refused, and what to write instead; "" if the option is allowed."""
+    """Return why an option is refused, and what to write instead; "" if the option is allowed.
+
+    `where`: "completion_kwargs", or the name of the ENVELOPE option that contains this option.
+    """
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
     within = where != _KEYWORDS

@@ -18,7 +18,7 @@ _CLOSING = re.compile("|".join(_CLOSINGS))
 
 
 def split_content(parts: Sequence[object]) -> tuple[str, str, str]:
-    """Return (the text, the thought, the refusal) of a content that is a list of parts. Mistral sends thoughts in this form."""
+    """Return (the text, the thought, the refusal) in the content parts of a message. Mistral sends thoughts in this form."""
     text, thought, refusal = [], [], []
     for part in parts:
         fields = read_fields(part)
@@ -35,10 +35,10 @@ def split_content(parts: Sequence[object]) -> tuple[str, str, str]:
 class Words:
     """Collects the text and the thought of a message.
 
-    A thought comes in the field `reasoning_content`, or between the tags `<think>…</think>` at the beginning of the text. A
+    A thought comes in the field `reasoning_content`, or between tags such as `<think>…</think>` at the beginning of the text. A
     tag may be split over several deltas. LiteLLM (1.110, `parse_content_for_reasoning`) finds these tags in complete
-    responses, but not in streams. This class uses LiteLLM's rule for streams: the opening tag must come first, any of the
-    closing tags ends the thought, and a thought without a closing tag is text. A thought is shown while it arrives. If its
+    responses, but not in streams. This class uses LiteLLM's rule for streams: the opening tag must come first, any
+    closing tag ends the thought, and a thought without a closing tag is text. A thought is shown while it arrives. If its
     closing tag is missing at the end, the thought is shown again, as text.
     """
 
@@ -67,7 +67,7 @@ class Words:
         return "".join(self._tagged) + "".join(self._thought)
 
     def add(self, content: str, reasoning: str) -> tuple[str, str]:
-        """Add the next pieces of the answer. Return (the text, the thought) that can be shown now."""
+        """Add `content` to the text and `reasoning` to the thought. Return (the text, the thought) that can be shown now."""
         text = ""
         if reasoning:
             reasoning, self._thought_half = cut_half(self._thought_half + reasoning)
@@ -135,13 +135,13 @@ class ReturnedFields:
 
     def __init__(self) -> None:
         self._blocks: list[tuple[dict[str, object], list[str]]] = []
-        """All blocks in their order. A thinking block has a list with the pieces of its text; other blocks have an empty list."""
+        """All blocks in their order: (fields, pieces of the thinking text). Only a thinking block has pieces."""
         self._is_open = False
         """True if the next piece of thinking belongs to the last block. A block ends with its signature."""
         self._lists: dict[str, list[object]] = {}
         self._provider: dict[str, object] = {}
         self._in_provider: dict[str, set[str]] = {}
-        """For each list in `provider_specific_fields`: the JSON texts of its items. These texts show which items are repeated."""
+        """For each list in `provider_specific_fields`: the JSON texts of its items. They show which new items are repeated."""
 
     def add(self, delta: Fields) -> None:
         """Add those fields of a delta that the provider wants back."""
@@ -195,8 +195,8 @@ _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
 """Types of content parts that are not attachments. Other code reads these parts."""
 ATTACHED = {"images": "image_url", "annotations": "", "files": "file"}
-"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of those
-items that are only an address; "" if this field has no such items."""
+"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of an
+item that is only an address; "" if this field has no such items."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 

@@ -65,7 +65,8 @@ class Answers:
     model: str = ""
     """The full name, e.g. "toolloop/scripted-1"."""
     takes_images: bool | Literal["tool", "user"] | None = False
-    """True if the model gets pictures from tools; "tool" or "user" if the pictures may only be in messages of this role."""
+    """The role of the messages in which the model gets pictures from tools: "tool" (also if True) or "user". If False or None,
+    the model gets pictures only with `images="always"`, in tool messages."""
     position: int | None = None
     """The number of answers given so far, if their order is fixed; else None. Set `position` to continue at another answer."""
     differences: Sequence[str] = ()
@@ -77,7 +78,7 @@ class Answers:
 
     @property
     def title(self) -> str:
-        """The name that a person sees: the recorded model's name for a recording, the variable's name for a script."""
+        """The name that a person sees. A recording shows the name of the recorded model, a script the name of its variable."""
         return self.model
 
     @property
@@ -149,7 +150,7 @@ class AnswerBroken(Exception):
 def provide(provider: str, respond: Respond) -> None:
     """Let `respond` answer all calls of the models "`provider`/…".
 
-    `respond` may be called on another thread, but the iterator that it returns is read on the event loop of the caller. A
+    `respond` may be called on another thread, but the iterator that it returns is read on the event loop of the run. A
     second call of `provide` for the same provider replaces the first `respond`.
     """
     if not provider or "/" in provider:
@@ -160,7 +161,7 @@ def provide(provider: str, respond: Respond) -> None:
 def find_responder(model: str) -> Respond | None:
     """Return the Python function that answers `model`; None if there is none.
 
-    To unpickle the function, another process imports the function's module, which calls `provide`.
+    Another process can unpickle the function: it imports the function's module, and the module calls `provide`.
     """
     return _responders.get(model.partition("/")[0]) if "/" in model else None
 
