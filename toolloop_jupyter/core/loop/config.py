@@ -198,11 +198,11 @@ class Config:
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
         """Return (options, secrets) for every model call. The options may be shown to people; the secrets may not.
 
-        An option is *managed* if the loop or the route sets it. A managed option in `completion_kwargs` is ignored
-        (but `"stream": False` counts). The options in MANAGED and those of the route are managed, and two others: `base_url`, if the route sets `api_base` (both
-        mean the address), and, for a gateway or a model that is Python code, `custom_llm_provider` (it would choose another
-        provider). Managed options are also ignored inside `extra_body` and, for a gateway, inside `extra_query`. Inside
-        headers for a gateway, _GATEWAY_HEADERS are ignored.
+        An option is *managed* if the loop or the route sets it. A managed option in `completion_kwargs` is ignored, except
+        `stream`. The options in MANAGED and those of the route are managed, and two others: `base_url`, if the route sets
+        `api_base` (both mean the address), and, for a gateway or a model that is Python code, `custom_llm_provider` (it would
+        choose another provider). Managed options are also ignored inside `extra_body` and, for a gateway, inside
+        `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.has_own_options:

@@ -21,7 +21,7 @@ A fragment opens a new call in these cases:
 
 Repetitions and pieces:
 
-- A call that repeats the name and the arguments of a call with the same id is dropped. Without an id, the index counts.
+- A call that repeats the name and the arguments of a call with the same id is dropped. If there is no id, the index counts.
 - A repeated name counts once. A name that comes in two pieces, before any arguments, is joined.
 - Several complete JSON objects in one call's arguments are several calls. Identical objects count once. An empty object
   beside a non-empty object is a placeholder, and is dropped.

@@ -5,7 +5,7 @@ LiteLLM. The chunks have the same form in both cases.
 
 If `completion_kwargs` has `num_retries`, this module itself repeats a failed model call, up to that number of times. Before
 each retry, it waits for the time in the provider's `Retry-After` header. If there is no such header, each wait is longer
-than the one before. A retry is safe, since no tool of the failed answer has run.
+than the one before. A retry is safe, since no tool call of the failed answer has run.
 
 With `num_retries`, LiteLLM's own retries are turned off. LiteLLM (1.110) would multiply the number by the retries of the
 provider's client. It cannot retry a stream that breaks off, and it does not report that it waits. Without `num_retries`,
@@ -67,12 +67,12 @@ _WITHOUT = {
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
     "any stream": "the server does not stream; asked again for the whole answer",
 }
-"""For each streaming option that some servers refuse: the message when a server refuses this option."""
+"""What a server may refuse -> the message about it. "stream": a stream when there are tools. "any stream": every stream."""
 _TOO_DEEP = (
     f"the answer has data nested more than {DEEPEST} levels deep; a conversation cannot keep data that deep."
 )
 _refused: dict[tuple[str, str], set[str]] = {}
-"""For each (address, model): the options of `_WITHOUT` that the server has refused. These options are not sent again."""
+"""For each (address, model): the keys of `_WITHOUT` that the server has refused. Later requests do without these."""
 
 
 class _Shown:

@@ -147,7 +147,7 @@ def clean(text: str, request: Request) -> str:
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
 _RETRY = "set retries: completion_kwargs={'num_retries': 2}"
 _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
-"""Words that show that a gateway's error quotes an error of the provider behind the gateway (LiteLLM 1.106 to 1.110)."""
+"""Words of a gateway's error that quotes the error of a provider (LiteLLM 1.106 to 1.110)."""
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
 _NOT_REACHED = "APIConnectionError|ConnectError"
 _UNREACHED_ADVICE = "Is the server running, is the address right, is there a network?"

@@ -158,7 +158,7 @@ def is_of_route(name: str) -> bool:
 
 
 def is_completion_option(name: str) -> bool:
-    """Return True if the option is about the model's answer: every model call gets it, the loop sets it, or it is refused."""
+    """Return True if the option belongs to a model call: it is passed to each call, set by the loop, or refused."""
     option = find_option(name)
     return option is not None and option.kind in (Treatment.PASSED, Treatment.MANAGED, Treatment.REFUSED)
 

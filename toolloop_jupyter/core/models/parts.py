@@ -46,7 +46,7 @@ class Words:
         self._text: list[str] = []
         self._thought: list[str] = []
         self._half = self._thought_half = ""
-        """The first half of a surrogate pair. Its second half comes with the next piece of text."""
+        """The first half of a surrogate pair (of the text, of the thought); else "". The next piece brings the second half."""
         self._tagged: list[str] = []
         """The pieces of the thought between the tags."""
         self._opening = ""

@@ -133,7 +133,7 @@ class ProviderError(Exception):
 
 
 class PlainRefusal(ProviderError):
-    """A message to the person from a model that is Python code. It imitates no provider's error, and is shown unchanged."""
+    """Raised by a model that is Python code, with a message to the person. It is shown unchanged, not as a provider's error."""
 
 
 class AnswerBroken(Exception):
