@@ -65,7 +65,7 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
     %toolloop --model openai/gpt-5.4-mini --tools search_code
     %toolloop reset [SESSION]                    forget the defaults and all sessions, or one session
     %toolloop history [SESSION]                  the conversation in OpenAI format
-    %toolloop show [SESSION]                     the last run (of that session) again
+    %toolloop show [SESSION]                     the last run again, or all runs of a session
     %toolloop doctor [--model MODEL]             what works on this kernel and front-end
     %toolloop save|load SESSION FILE             write or read a conversation
     %toolloop resume SESSION [FILE]              continue a session after a kernel restart
