@@ -140,7 +140,10 @@ class RunFailed(HarnessError):
 
 
 class Mistake(HarnessError, ValueError):
-    """A line of a magic, or a call typed in a cell (`show()`, `connect()`), has a mistake. The message says what to type instead. Texts that look like API keys are hidden."""
+    """A line of a magic, or a call in a cell (`show()`, `connect()`), has a mistake. The message says what to type instead.
+
+    Texts that look like API keys are hidden in the message.
+    """
 
     _shown_as = "toolloop"
 
