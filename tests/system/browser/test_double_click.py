@@ -28,6 +28,10 @@ model = ScriptedModel([call("add_note", title="t", body="b"), call("delete_accou
 RUN = "%%toolloop -m model -t add_note delete_account -p ask --as run\nGo."
 SECOND_OR_END = """() => [...document.querySelectorAll('.jp-Cell')[1].querySelectorAll('.tlj-card')].some(
     e => e.offsetWidth && e.innerText.includes('Delete an account')) || document.querySelectorAll('.jp-Cell')[1].innerText.includes('done ·')"""
+# A second click that came too late may have approved the second call: the run then ends without a Deny.
+DENY_OR_END = """() => { const cell = document.querySelectorAll('.jp-Cell')[1];
+    [...cell.querySelectorAll('button.tlj-btn:enabled')].find(e => e.offsetWidth && e.innerText.trim() === 'Deny')?.click();
+    return cell.innerText.includes('done ·'); }"""
 ON_SECOND = "() => !!document.activeElement.closest('.tlj-card')?.innerText.includes('Delete an account')"
 CARD = "() => document.activeElement.closest('.tlj-card') && document.activeElement.innerText"
 
@@ -110,8 +114,7 @@ def press_key_twice(desk, key):
 def end_round(desk):
     """Deny the second call unless it has run; returns what the last cell then prints."""
     desk.until(SECOND_OR_END, "the second card, or the end of the run")
-    if "done ·" not in desk.text_of(1):
-        desk.click("Deny")
+    desk.until(DENY_OR_END, "the end of the run")
     desk.wait_until_done()
     run_and_end(desk, PRINTS)
     return desk.text_of(PRINTS)
