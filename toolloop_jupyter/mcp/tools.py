@@ -120,7 +120,10 @@ class ToolChoice:
     max_result: int | None
 
     def select(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of `names`, the server's tools, that are used. Raises Mistake for a chosen name that is not in `names`."""
+        """Return the names of the tools that a model may call. `names`: all tools of the server.
+
+        Raises Mistake if `include`, `exclude` or a rule of `permissions` has a name that is not in `names`.
+        """
         included = frozenset(names) if self.include is None else self.include
         named = self.permissions.keys() - {"*"} if isinstance(self.permissions, Mapping) else frozenset()
         if missing := sorted({*map(str, included | self.exclude | named)} - {*names}):

@@ -92,7 +92,7 @@ class Recorder(Observer):
         self._left = _read_stamp(self.path) if self.calls else None
         """The file's `_read_stamp` after the last call was written; None before the first call."""
         self._under_way: weakref.WeakKeyDictionary[object, _CallUnderWay] = weakref.WeakKeyDictionary()
-        """A run's asyncio task -> the run's unfinished model call. Rows of a table run at the same time: several may exist."""
+        """The asyncio task of a run -> its unfinished model call. Rows of a table run at the same time."""
         self._failed: set[tuple[str, str]] = set()
         """(call id, text) of each tool result that was an error."""
 

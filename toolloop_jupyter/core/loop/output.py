@@ -223,7 +223,7 @@ _NOT_STRICT = frozenset(
 
 
 def _put_object_on_top(schema: JsonSchema) -> JsonSchema:
-    """Return the schema. If its top is only a reference (for a recursive model), its target replaces it."""
+    """Return `schema`, but with an object at its top. The schema of a recursive model has a reference at its top."""
     definitions = schema.get("$defs")
     top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
     return schema if "$ref" in top else {**top, "$defs": definitions}

@@ -241,7 +241,7 @@ class _Pump:
 
 
 _pumps: list[_Pump] = []
-"""The pumps; the newest pump is the last one."""
+"""The active pumps. A pump handles clicks while a cell waits. The newest pump is the last one."""
 _while_pumping = ExitStack()
 """The context managers that the first pump enters. They are left when the last pump ends."""
 

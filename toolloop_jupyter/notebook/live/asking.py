@@ -116,7 +116,7 @@ async def put_card(
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask a person in the running cell, not in a tool's output. Afterwards, the cell shows the request and its decision."""
+    """Ask a person in the output of the running cell, not in a tool's output. Then show the decision in the same place."""
     await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
 
 
