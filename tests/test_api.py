@@ -423,7 +423,7 @@ def test_documentation_example_in_a_script(serve, tmp_path, imports):
     server = serve(script)
     code = textwrap.dedent(DOCUMENTED).format(imports=imports, base=server.base_url)
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "Review ['main does nothing'] done 2"

@@ -43,7 +43,7 @@ def run(runner, path):
         "papermill": ["papermill", str(path), str(done)],
     }[runner]
     ran = subprocess.run(
-        [sys.executable, "-m", *command], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", *command], check=False, capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return nbformat.read(done, as_version=4)
