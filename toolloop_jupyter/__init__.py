@@ -161,9 +161,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(
-        [*__all__, "map"]
-    )  # "map" is not in `__all__`: with it, `import *` would hide Python's own `map`
+    # "map" is not in `__all__`: with it, `import *` would hide Python's own `map`.
+    return sorted([*__all__, "map"])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -159,9 +159,8 @@ class Link:
                 f"connect() needs the package mcp, 2.x: pip install 'toolloop-jupyter[mcp]' ({error})"
             ) from None
         logger = logging.getLogger("mcp")
-        if (
-            not logger.handlers
-        ):  # keep the log lines out of the notebook: they are for the developers of `mcp`
+        # Keep the log lines out of the notebook: they are for the developers of `mcp`.
+        if not logger.handlers:
             logger.addHandler(logging.NullHandler())
         _open_links.add(self)
         self._thread.start()

@@ -190,9 +190,8 @@ class Recorder(Observer):
         }
         usage = {name: value for name, value in usage.items() if value is not None}
         deltas = call.deltas
-        if not is_same_message(
-            deltas, reply.message
-        ):  # a failed try has left its deltas before those of the answer
+        # A failed try has left its deltas before those of the answer.
+        if not is_same_message(deltas, reply.message):
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 

@@ -441,9 +441,8 @@ class Request:
         """Return the request as plain data without `secrets`. Step mode, dry runs and recordings show this data."""
         shown = {"model": self.model, "messages": make_plain(self.messages), "tools": make_plain(self.tools)}
         for name, value in self.options.items():
-            is_class = isinstance(value, type) and hasattr(
-                value, "model_json_schema"
-            )  # response_format=Review
+            # `response_format` may be a pydantic class.
+            is_class = isinstance(value, type) and hasattr(value, "model_json_schema")
             shown[name] = value.model_json_schema() if is_class else make_plain(value)
         return shown
 

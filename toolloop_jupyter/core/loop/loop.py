@@ -63,9 +63,8 @@ async def run_turn(turn: Turn) -> TurnEnd:
         if len(calls) == 1 and calls[0].wire_name not in tools and _accept_call_as_answer(turn, calls[0]):
             return TurnEnd()
         for sent in calls:
-            if (
-                turn.tool_calls == turn.config.max_turns
-            ):  # the history already says that this call and the rest were not run
+            # If the turn ends here, the history already says that this call and the rest were not run.
+            if turn.tool_calls == turn.config.max_turns:
                 return await _end_at_limit(turn, TurnEnd("max_turns"))
             refusal = CLOSED if turn.tools_closed else ""
             if sent is calls[-1] and reply.finish_reason in ("length", "content_filter"):

@@ -130,9 +130,8 @@ class Channel:
                         await watch.start()
                     outcome = await attempt(run_turn(turn))
             if self.reason is not None:
-                await asyncio.sleep(
-                    0
-                )  # if the turn ended first, asyncio raises the stop's CancelledError here
+                # If the turn ended first, asyncio raises the stop's CancelledError here.
+                await asyncio.sleep(0)
         except asyncio.CancelledError as cancelled:
             if self.reason is None:
                 raise  # other code has cancelled the task, as asyncio does when the loop shuts down

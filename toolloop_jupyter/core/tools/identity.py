@@ -39,9 +39,8 @@ from ..execution import Raised, attempt_call
 from .signature import Function, list_layers
 
 MOST = 1_000  # the most parts that a version lists; with more parts, the version is not fixed
-_UNSEEN = (
-    object()
-)  # a mark in the list of parts: the part before it can change and still have the same identity
+# A mark in the list of parts: the part before it can change and still have the same identity.
+_UNSEEN = object()
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}

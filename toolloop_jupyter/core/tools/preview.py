@@ -103,9 +103,8 @@ def _look_inside(value: Any, kind: type, sent: object) -> object:
         return [*map(_look, items, parts)]
     if kind in _SETS:
         shown = [_look(item, otherwise) for item in value]
-        by_value = attempt_call(
-            sorted, shown
-        )  # a set has no order; without sorting, the JSON would differ after each edit
+        # A set has no order; without sorting, the JSON would differ after each edit.
+        by_value = attempt_call(sorted, shown)
         return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
     if kind in _DICTS:
         given = sent if isinstance(sent, dict) else {}

@@ -362,9 +362,8 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: Par
         inner = typing.get_args(annotation)[0] if metadata else annotation
         members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
         if not any(member in (Any, object, None, type(None)) for member in members):
-            annotation = operator.getitem(
-                typing.Optional, inner
-            )  # `inner | None` fails if `inner` is not a class
+            # `inner | None` fails if `inner` is not a class.
+            annotation = operator.getitem(typing.Optional, inner)
             annotation = operator.getitem(Annotated, (annotation, *metadata)) if metadata else annotation
     return Parameter(
         name=name,

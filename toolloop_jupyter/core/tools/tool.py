@@ -280,9 +280,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     problems: list[str] = []
     tools: list[Tool] = []
     for function in given.values():
-        made = attempt_call(
-            _make_tool, function
-        )  # reading an object's attributes may run code, which may raise anything
+        # Reading an object's attributes may run code, which may raise anything.
+        made = attempt_call(_make_tool, function)
         if not isinstance(made, Raised):
             tools.append(made)
         elif isinstance(made.error, ToolDefinitionError):

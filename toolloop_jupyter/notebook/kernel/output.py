@@ -163,9 +163,8 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         results: Any = getattr(shell, "displayhook", None)
-        if hasattr(
-            results, "pub_socket"
-        ):  # only a kernel's display hook has a socket; others print the value
+        # Only a kernel's display hook has a socket; others print the value.
+        if hasattr(results, "pub_socket"):
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:

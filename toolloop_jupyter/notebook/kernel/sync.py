@@ -314,9 +314,8 @@ _kept: dict[int, asyncio.AbstractEventLoop] = {}
 def _get_kept_loop() -> asyncio.AbstractEventLoop:
     """Return the loop that all calls of the main thread share. (LiteLLM's logging worker warns of each new loop.)"""
     loop = _kept.get(os.getpid())
-    if (
-        loop is None or loop.is_closed()
-    ):  # it is closed at exit, but code that runs later at exit may need a loop, too
+    # The loop is closed at exit, but code that runs later at exit may need a loop, too.
+    if loop is None or loop.is_closed():
         loop = _kept[os.getpid()] = asyncio.new_event_loop()
         atexit.register(_close, loop)
     return loop

@@ -73,9 +73,8 @@ def request_block(
         del whole["tools"]
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
     made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", whole)
-    return (
-        made if sent else Block(put_style_behind(made.html), made.text)
-    )  # the page of a dry run has no head with the style sheet
+    # The page of a dry run has no head with the style sheet.
+    return made if sent else Block(put_style_behind(made.html), made.text)
 
 
 def _count_known(messages: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None) -> int:

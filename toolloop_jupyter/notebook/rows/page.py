@@ -100,9 +100,8 @@ class RowsPage(Observer):
             self._block.draw(record)
 
     async def _tick(self) -> None:
-        await asyncio.sleep(
-            0
-        )  # let the run begin first: in a terminal, it may print a line about LiteLLM's import
+        # Let the run begin first: in a terminal, it may print a line about LiteLLM's import.
+        await asyncio.sleep(0)
         while True:
             self._is_loading = self._is_loading and not is_ready()
             state = self._state or (LOADING if self._is_loading else "")

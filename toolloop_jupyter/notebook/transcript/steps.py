@@ -407,9 +407,8 @@ def as_json(result: Result) -> str:
         "events": [_list_facts(event) for event in result.events],
         "files": [_list_facts(change) for change in result.files],
     }
-    data = json.loads(
-        json.dumps(facts, default=_make_data)
-    )  # so that `hide_in` finds an API key in a live object
+    # As plain data, so that `hide_in` finds an API key in a live object.
+    data = json.loads(json.dumps(facts, default=_make_data))
     return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 
