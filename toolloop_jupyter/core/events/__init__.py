@@ -27,6 +27,7 @@ from .errors import (
 )
 from .events import (
     DEMO_MODEL,
+    NO_DECISION,
     OWN_MODELS,
     REPLAYED,
     Approval,

@@ -396,6 +396,8 @@ OWN_MODELS = "toolloop/"
 """The names of this package's models begin with this text. These models are Python code."""
 DEMO_MODEL = f"{OWN_MODELS}demo"
 """The demonstration model."""
+NO_DECISION = "the turn ended before a decision"
+"""The reason of the denial if a turn ends while somebody is asked."""
 REPLAYED = f"{OWN_MODELS}replay"
 """The names of models that replay a recording begin with this text. If a cost was recorded, the replayed call has this cost."""
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ..events import Approval, CapabilityUnsupported, Decision, Scope, ToolCall, ToolStatus
+from ..events import NO_DECISION, Approval, CapabilityUnsupported, Decision, Scope, ToolCall, ToolStatus
 from ..execution import (
     RunEnded,
     attempt_apart,
@@ -347,7 +347,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
     try:
         await approval.wait()
     finally:
-        approval.deny("the turn ended before a decision", by="stop")  # has no effect after a decision
+        approval.deny(NO_DECISION, by="stop")  # has no effect after a decision
         if asking is not None and not asking.done():
             asking.cancel()
             # Let the handler remove its card now. After a sync run, the event loop may not run before the next cell.

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import (
+    NO_DECISION,
     Approval,
     Compaction,
     Decision,
@@ -218,7 +219,6 @@ Made = TypeVar("Made")
 
 LOOK = 0.15
 """Seconds between two checks whether LiteLLM's `on_approval` has decided a request. No card is shown before the first check."""
-ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
 """The reason with which LiteLLM denies a request that the reader of its stream has not answered."""
 
@@ -262,7 +262,7 @@ class LiteLLMStream:
         self._cancelled = True
         self._stream.cancel()
         for request in self._conversion.requests.values():
-            request.ours.deny(ENDED, by="stop")
+            request.ours.deny(NO_DECISION, by="stop")
 
     def __aiter__(self) -> LiteLLMStream:
         return self
@@ -283,7 +283,7 @@ class LiteLLMStream:
             elif isinstance(asked := self._ready[-1], Approval):
                 await self._conversion.requests[asked.call_id].begin()
                 if self._cancelled:
-                    asked.deny(ENDED, by="stop")
+                    asked.deny(NO_DECISION, by="stop")
         return self._ready.popleft()
 
 
@@ -320,7 +320,7 @@ class _Request:
             allowed, reason = ended.value
             followed = Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")
         except asyncio.CancelledError:
-            followed = Decision(False, ENDED, by="stop")
+            followed = Decision(False, NO_DECISION, by="stop")
         decide = self.ours.allow if followed.allowed else functools.partial(self.ours.deny, followed.reason)
         decide(by=followed.by)
         ours = self.ours.decision

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.events import (
+    NO_DECISION,
     Approval,
     Compaction,
     Done,
@@ -225,7 +226,7 @@ class CellRun:
                 await ask_person(approval, show_card, unattended=options.unattended, means=options.means)
         except asyncio.CancelledError:
             # An interrupt ended the wait. We deny the call here, since the stream would give another reason: not answered.
-            approval.deny("the turn ended before a decision", by="stop")
+            approval.deny(NO_DECISION, by="stop")
             raise
         finally:
             if not self._has_hooks and not approval.question:
