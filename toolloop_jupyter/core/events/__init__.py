@@ -52,6 +52,7 @@ from .events import (
     ToolResult,
     ToolStatus,
     Usage,
+    add_costs,
     freeze,
     is_same_json,
     make_plain,

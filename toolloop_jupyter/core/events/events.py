@@ -79,6 +79,12 @@ def _add_known(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else one + other
 
 
+def add_costs(*costs: float | None) -> float | None:
+    """Return the sum of costs in US dollars; None if one of them is unknown."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
 @dataclass(frozen=True)
 class Text:
     """A piece of the model's text, sent when it arrives. LiteLLM's loop sends only whole messages."""

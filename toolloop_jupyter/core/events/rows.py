@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..text import hide, hide_in_repr
-from .events import Usage
+from .events import Usage, add_costs
 from .result import Presenter, Result
 
 
@@ -155,8 +155,7 @@ class Rows(Sequence[Row]):
     @property
     def cost(self) -> float | None:
         """The cost of this run in US dollars; None if the cost of a row is not known. Rows from the store do not count."""
-        costs = [row.cost for row in self._run_now()]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        return add_costs(*(row.cost for row in self._run_now()))
 
     def _run_now(self) -> list[Row]:
         return [row for row in (*self, *self.cut) if not row.from_store]

@@ -25,6 +25,7 @@ from ..events import (
     StopReason,
     ToolCall,
     Usage,
+    add_costs,
     thaw,
 )
 from ..models import (
@@ -116,7 +117,7 @@ class Spent:
         self.spans.append(span)
         self.usage += usage
         self.known_cost += known_cost
-        self.cost = None if self.cost is None or cost is None else self.cost + cost
+        self.cost = add_costs(self.cost, cost)
         SPENDING.add(usage, known_cost, runs=is_new, untold=was_told and self.cost is None)
 
 

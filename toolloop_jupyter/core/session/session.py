@@ -26,6 +26,7 @@ from ..events import (
     SessionClosed,
     Text,
     Usage,
+    add_costs,
 )
 from ..loop import (
     Allowed,
@@ -215,8 +216,7 @@ class AsyncSession:
     @property
     def cost(self) -> float | None:
         """The cost of all turns in US dollars; None if the cost of any turn is unknown."""
-        costs = [result.cost for result in self.results]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        return add_costs(*(result.cost for result in self.results))
 
     @property
     def closed(self) -> bool:

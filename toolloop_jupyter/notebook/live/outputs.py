@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage
+from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage, add_costs
 from ...core.execution import Raised, attempt_call
 from ...core.models import must_load
 from ...core.text import settle_lines
@@ -246,7 +246,7 @@ class RunHooks(Observer):
 
     async def after_model(self, reply: Reply) -> None:
         self.usage += reply.usage
-        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
+        self.cost = add_costs(self.cost, reply.cost)
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         self.doing = f"running {call.name}"
