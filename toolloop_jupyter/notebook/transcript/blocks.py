@@ -250,21 +250,31 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     words += [f"answered by {names[one]}" for one in answered if one != next(iter(names))]
     if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
         words.append(took)
-    items = ["", *(inline(fact) for fact in words[1:])]
-    if name:
-        words.append(f"{name}.output" if result.output is not None else f"{name}.text")
-        items.append(f"<code>{esc(words[-1])}</code>")
-    # A coloured text is not dimmed, since it would be too pale to read.
-    style = DIM if not css else "font-size:90%"
-    line = f'<span class="{css}" style="{style}">{inline(stop)}</span>{dim(" · ".join(items), "span")}'
+    expression = (f"{name}.output" if result.output is not None else f"{name}.text") if name else ""
     style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head has a border already
+    return draw_foot(words, css, expression, ("the timeline", picture), style)
+
+
+def draw_foot(
+    facts: Sequence[str], css: str, expression: str, folded: tuple[str, str], style: str = BLOCK
+) -> Block:
+    """Return the last line of one run, or of the runs for the rows of a table.
+
+    `facts`: the words of the line; `css` is the class of the first ones. `expression`: Python code for the answer, or "". `folded`:
+    (a title, the HTML that is folded behind the line together with the style sheet); without HTML, nothing is folded.
+    """
+    items = ["", *map(inline, facts[1:]), *([f"<code>{esc(expression)}</code>"] if expression else [])]
+    # A coloured text is not dimmed, since it would be too pale to read.
+    shade = DIM if not css else "font-size:90%"
+    line = f'<span class="{css}" style="{shade}">{inline(facts[0])}</span>{dim(" · ".join(items), "span")}'
+    title, inner = folded
     html = block("tlj-foot", line, style)
-    if picture:
+    if inner:
         html = (
-            f'<details class="tlj tlj-foot" style="{style}"><summary style="{SUMMARY}" title="unfold the timeline">'
-            f"{line}</summary>{picture}{STYLE}</details>"
+            f'<details class="tlj tlj-foot" style="{style}"><summary style="{SUMMARY}" title="unfold {title}">'
+            f"{line}</summary>{inner}{STYLE}</details>"
         )
-    return Block(html, " · ".join(map(in_a_line, words)))
+    return Block(html, " · ".join(map(in_a_line, [*facts, *([expression] if expression else [])])))
 
 
 def _count_calls(result: Result) -> str:

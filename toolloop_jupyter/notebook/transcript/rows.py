@@ -16,8 +16,6 @@ from ..html import (
     BLOCK,
     CELL,
     DIM,
-    STYLE,
-    SUMMARY,
     TABLE,
     WIDE,
     counted,
@@ -27,7 +25,7 @@ from ..html import (
     inline,
     table,
 )
-from .blocks import Block, money
+from .blocks import Block, draw_foot, money
 from .calls import short_arguments
 from .values import list_fields
 
@@ -139,11 +137,6 @@ def _draw_end(rows: Rows, name: str | None) -> Block:
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
     facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
-    facts = [state, *filter(None, facts)]
-    end = f"{name}.frame" if name else ""
-    items = ["", *map(inline, facts[1:]), *([f"<code>{esc(end)}</code>"] if end else [])]
-    line = f'<span class="{css}" style="{"font-size:90%" if css else DIM}">{inline(state)}</span>'
-    line += dim(" · ".join(items), "span")
     usage = rows.usage
     counts = (
         ("model calls", f"{usage.calls:,}"),
@@ -152,11 +145,8 @@ def _draw_end(rows: Rows, name: str | None) -> Block:
         ("rows that had failed before", f"{progress.again:,}"),
         ("rows ended by a stop", f"{len(rows.cut):,}"),
     )
-    html = (
-        f'<details class="tlj tlj-foot" style="{BLOCK}"><summary style="{SUMMARY}" title="unfold the counts">{line}'
-        f"</summary>{table(counts, head='th')}{STYLE}</details>"
-    )
-    return Block(html, in_a_line(" · ".join([*facts, *([end] if end else [])])))
+    expression = f"{name}.frame" if name else ""
+    return draw_foot([state, *filter(None, facts)], css, expression, ("the counts", table(counts, head="th")))
 
 
 def _tell_more(count: int, word: str, expression: str | None) -> list[Block]:
