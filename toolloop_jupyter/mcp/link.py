@@ -60,11 +60,7 @@ _LISTENED = "2026-07-28"
 class ConnectionFailed(HarnessError):
     """Raised if a server cannot be reached, or does not answer with valid MCP messages. The text is one line with the reason."""
 
-    def __str__(self) -> str:
-        return hide(super().__str__())
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"toolloop: {self}"]
+    _shown_as = "toolloop"
 
 
 class ServerLog:
