@@ -82,7 +82,7 @@ def test_error_stops_the_notebook(tmp_path):
 
 @pytest.mark.parametrize("runner", ["nbclient", "papermill"])
 def test_rows_run_to_the_end(runner, tmp_path):
-    """With nobody there rows that ask are denied, and the saved cell has one output: the record."""
+    """With nobody there rows that ask are denied. The saved cell has the record, behind lines of progress if it took long."""
     cells = [
         SET_UP,
         "rows = [{'x': n} for n in range(30)]",
@@ -91,6 +91,7 @@ def test_rows_run_to_the_end(runner, tmp_path):
     ]
     notebook = run(runner, written(tmp_path, *cells))
     assert "LAST [] 30 {'unattended'}" in text(notebook)
-    (record,) = next(cell.outputs for cell in notebook.cells if cell.source.startswith("%%toolloop"))
+    *lines, record = next(cell.outputs for cell in notebook.cells if cell.source.startswith("%%toolloop"))
+    assert all(line.output_type == "stream" and " of 30 rows" in line.text for line in lines)
     assert record["data"]["text/plain"].splitlines()[-1].startswith("done · 30 of 30 rows · ")
     assert "tlj-rows" in record["data"]["text/html"]
