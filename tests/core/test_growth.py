@@ -13,14 +13,13 @@ import pytest
 from pydantic import BaseModel
 
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.conversation.history import History, validate
-from toolloop_jupyter.core.conversation.storage import load_messages as load
-from toolloop_jupyter.core.conversation.storage import repair
+from toolloop_jupyter.core import text as bounds
+from toolloop_jupyter.core.conversation.history import History, repair, validate
+from toolloop_jupyter.core.conversation.history import load_messages as load
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.errors import HistoryInvalid
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
-from toolloop_jupyter.core.text import bounds
 from toolloop_jupyter.core.tools import arguments
 from toolloop_jupyter.core.tools import arguments as complaints
 from toolloop_jupyter.core.tools.arguments import InvalidArguments, SentArguments, parse_arguments

@@ -24,7 +24,7 @@ from fuzz.running import NAMES, told
 from fuzz.seam import Seam, Seen
 from fuzz.streams import spoilt
 from fuzz.values import VALUES, make_value
-from toolloop_jupyter.core.conversation import history, storage
+from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.core.results import describe
 from toolloop_jupyter.core.tools.arguments import InvalidArguments, parse_arguments
@@ -67,7 +67,7 @@ def _read_arguments(piece: str, times: int) -> None:
 
 def _repair(messages: list[Any], times: int) -> None:
     history.validate(messages * times)
-    storage.repair(messages * times)
+    history.repair(messages * times)
 
 
 def _load(lines: str, times: int) -> None:

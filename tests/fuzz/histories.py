@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fuzz.running import FOLLOWING, NEXT, Script, counting_tools, run, told, unexpected_in
 from fuzz.seam import Seam, Seen
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
-from toolloop_jupyter.core.conversation import history, storage
+from toolloop_jupyter.core.conversation import history
 
 IDS = st.sampled_from((None, "", "c1", "c2", 3, ["c1"], "\ud83d"))
 SCALARS = st.sampled_from(
@@ -156,9 +156,9 @@ def _read(seen: Seen, messages: Any) -> None:
         seen.texts.append(("a refusal", str(error)))
         if not problems and isinstance(messages, list):
             seen.escaped.append(f"refused without a problem: {error}")
-    repaired = storage.repair(listed)
+    repaired = history.repair(listed)
     seen.histories.append(("repaired", repaired))
-    seen.pairs.append(("repaired twice", storage.repair(repaired), repaired))
+    seen.pairs.append(("repaired twice", history.repair(repaired), repaired))
     if not problems:
         seen.pairs.append(("a valid one repaired", *map(_without_nothing, (repaired, listed))))
 
@@ -171,7 +171,7 @@ def _without_nothing(messages: list[Any]) -> list[Any]:
 
 def _read_file(seen: Seen, given: dict[str, Any]) -> None:
     path = Path(FOLDER.name, "conversation.json")
-    text = json.dumps({"format": storage.FORMAT, "messages": given["messages"]})
+    text = json.dumps({"format": history.FORMAT, "messages": given["messages"]})
     if given["spoil"] is not None:
         at, letters = given["spoil"]
         text = text[:at] + letters + text[at + 1 :]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.servers import answer
 from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
-from toolloop_jupyter.core.conversation import history, storage
+from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.tools import DescribedTool, make_tools
 from toolloop_jupyter.teaching.parts import call
@@ -83,7 +83,7 @@ def told(call_id, content="ok"):
 def test_validate_says_what_is_wrong_where(messages, problem):
     """Each way in which a provider would refuse a history has its own words, with the place."""
     assert any(problem in found for found in history.validate(messages)), history.validate(messages)
-    assert history.validate(storage.repair(messages)) == []
+    assert history.validate(history.repair(messages)) == []
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_validate_says_what_is_wrong_where(messages, problem):
 def test_valid_histories_are_left_alone(messages):
     """A valid history has no problems, and repair changes nothing about it."""
     assert history.validate(messages) == []
-    assert storage.repair(messages) == messages
+    assert history.repair(messages) == messages
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_valid_histories_are_left_alone(messages):
 )
 def test_repair_changes_as_little_as_possible(messages, right):
     """Results find their calls, arguments become objects, what is empty goes."""
-    assert storage.repair(messages) == right
+    assert history.repair(messages) == right
 
 
 def test_repair_gives_ids_where_they_are_missing_or_taken():
     """A call without an id keeps its result; a second use of an id gets another one, with its result."""
-    mended = storage.repair(
+    mended = history.repair(
         [USER, asks(None), told(None, "A"), asks("c1"), told("c1", "B"), asks("c1"), told("c1", "C")]
     )
     assert history.validate(mended) == []
@@ -161,9 +161,9 @@ def test_repair_leaves_out_the_old_function_messages():
         {"role": "function", "name": "f", "content": "one"},
         {"role": "assistant", "content": "Done."},
     ]
-    assert storage.repair(old) == [USER, old[-1]]
+    assert history.repair(old) == [USER, old[-1]]
     both = [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")]
-    assert storage.repair(both) == [USER, asks("c1"), told("c1")]
+    assert history.repair(both) == [USER, asks("c1"), told("c1")]
 
 
 def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
@@ -175,14 +175,14 @@ def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
         asks("c1", thinking_blocks=[{"type": "thinking", "thinking": "x", "signature": "S"}]),
         told("c1"),
     ]
-    storage.dump(kept, tmp_path / "h.json")
-    assert storage.load_messages(tmp_path / "h.json") == kept
+    history.dump(kept, tmp_path / "h.json")
+    assert history.load_messages(tmp_path / "h.json") == kept
     (tmp_path / "bad.json").write_text(json.dumps([USER, asks("c1")]))
     with pytest.raises(HistoryInvalid, match="have no tool message") as raised:
         load(tmp_path / "bad.json")
     assert "bad.json', repair=True) makes it valid" in str(raised.value)
     mended = load(tmp_path / "bad.json", repair=True)
-    assert mended == storage.repair([USER, asks("c1")])
+    assert mended == history.repair([USER, asks("c1")])
     assert aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(), history=mended).messages() == mended
 
 
@@ -227,9 +227,9 @@ MESSAGES = st.lists(
 def test_repair_always_makes_a_valid_history(messages):
     """Whatever comes in, what repair gives back is valid, and repairing it again changes nothing."""
     before = json.dumps(messages)
-    mended = storage.repair(messages)
+    mended = history.repair(messages)
     assert history.validate(mended) == []
-    assert storage.repair(mended) == mended
+    assert history.repair(mended) == mended
     assert json.dumps(messages) == before, "the messages given are left as they were"
 
 
@@ -377,7 +377,7 @@ def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
     """No request can carry half of a surrogate pair: `validate` names it, `repair` replaces it, prompts lose it."""
     messages = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "😀"}]
     assert history.validate(messages) == ["message 0: half of a surrogate pair, which no request can carry"]
-    assert history.validate(storage.repair(messages)) == []
+    assert history.validate(history.repair(messages)) == []
     asked = history.History()
     asked.add_user("\ud83d\ude00\ud83d")
     assert asked.copy() == [{"role": "user", "content": "😀�"}]

@@ -1,6 +1,6 @@
 """The messages of a conversation, the files that store them, and the prompt that begins a turn."""
 
-from .history import History, find_picture_place
+from .history import FORMAT, History, dump, find_picture_place, load_messages, repair
 from .prompt import (
     NameCode,
     Named,
@@ -11,4 +11,3 @@ from .prompt import (
     read_prompt,
     tell_text,
 )
-from .storage import FORMAT, dump, load_messages, repair

@@ -15,9 +15,6 @@ the defaults of LiteLLM and of the provider's client apply: most clients retry a
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import math
 import sys
 import time
 from collections.abc import AsyncIterable, Callable, Collection
@@ -37,16 +34,14 @@ from ..events import (
     Text,
     Usage,
     make_plain,
-    read_content,
     read_count,
     read_fields,
-    read_list,
 )
 from ..execution import RunEnded, attempt, get_message
 from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
-from .client import find_price, is_free
+from .client import StreamFacts, find_price, is_free, read_cost
 from .failures import (
     CLEAN_END,
     StreamCut,
@@ -58,7 +53,6 @@ from .failures import (
     read_status,
 )
 from .options import explain_switch
-from .parts import is_attached
 
 OnDelta: TypeAlias = Callable[[float, Fields], None]
 """A function that is called with each delta of the answer: (the monotonic time in seconds, the delta as plain data)."""
@@ -259,10 +253,10 @@ class ModelCall:
         self._has_begun = True
         hidden = getattr(response, "_hidden_params", None)
         if not issubclass(type(response), AsyncIterable):
-            self._cost = _read_cost(hidden)
+            self._cost = read_cost(hidden)
             await self._take(response, whole=True)
             return
-        stream = None if self._is_ours else _StreamFacts(response)
+        stream = None if self._is_ours else StreamFacts(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
@@ -272,14 +266,14 @@ class ModelCall:
             await providers.close_stream(response)
         if stream is None:
             return
-        self._cost = _read_cost(hidden)
+        self._cost = read_cost(hidden)
         if not self._end(stream):
             told = "the server answered with JSON and not with a stream; asked again without a stream"
             await self._shown.emit(Retry(1, told))
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 
-    def _end(self, stream: _StreamFacts) -> bool:
+    def _end(self, stream: StreamFacts) -> bool:
         """Read what LiteLLM hides about an ended stream: the refusal, and an early end.
 
         Raises StreamCut if the stream ended in the middle of a tool call. Returns False if the server sent one JSON document,
@@ -334,113 +328,6 @@ class ModelCall:
             attachments=assembly.attachments.all(),
             seconds=seconds,
         )
-
-
-# --- facts that LiteLLM's stream wrapper hides ------------------------------------------------------------------
-
-_LONGEST_BLOCKING = 0.004
-"""The most seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
-
-
-class _StreamFacts:
-    """Facts about one streamed answer that LiteLLM's stream wrapper hides. Create this object before reading the answer.
-
-    This object stands between the wrapper and the provider's stream. It also changes deltas that LiteLLM would drop. It uses
-    undocumented attributes of `litellm.CustomStreamWrapper` (seen on 1.110.2). If these attributes are missing, the facts are
-    those of an ordinary stream. When LiteLLM's own deltas have a field `refusal`, the attribute `refusal` can be removed.
-    """
-
-    def __init__(self, response: Any) -> None:
-        self._stream: Any = getattr(response, "completion_stream", None)
-        self._iterator: Any = self._stream
-        self._since = time.monotonic()
-        self._response = response
-        self.refusal = ""
-        """The text of OpenAI's `refusal` field."""
-        headers = read_fields(getattr(getattr(self._stream, "response", None), "headers", None))
-        self.is_json = "application/json" in str(headers.get("content-type"))
-        """True if the server has sent one JSON document in place of a stream. LiteLLM does not read this document."""
-        if hasattr(self._stream, "__anext__"):
-            response.completion_stream = self
-
-    @property
-    def ended_early(self) -> bool:
-        """True if the stream ended without a finish reason. LiteLLM hides this: for most providers, it reports "stop"."""
-        told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
-        return hasattr(self._response, told[0]) and not any(
-            getattr(self._response, name, None) for name in told
-        )
-
-    async def let_others_run(self) -> None:
-        """Let other tasks run if they have waited for _LONGEST_BLOCKING seconds."""
-        if time.monotonic() - self._since > _LONGEST_BLOCKING:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __aiter__(self) -> _StreamFacts:
-        # LiteLLM calls `__aiter__` before each chunk. Some streams need this call, so it is passed on.
-        self._iterator = self._stream.__aiter__()
-        return self
-
-    async def __anext__(self) -> object:
-        await self.let_others_run()  # LiteLLM may read many chunks in a row before it passes one on
-        chunk = await self._iterator.__anext__()
-        if choices := read_fields(chunk).get("choices"):
-            delta = read_fields(choices[0]).get("delta")
-            if refusal := read_fields(delta).get("refusal"):
-                self.refusal += str(refusal)
-            _make_readable(delta)
-        return chunk
-
-
-def _make_readable(delta: object) -> None:
-    """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
-
-    The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
-    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field for these.
-    """
-    fields, extra = getattr(delta, "__dict__", {}), getattr(delta, "__pydantic_extra__", None)
-    content = fields.get("content")
-    parts = read_list(content)
-    if extra is not None:
-        attached = list(filter(is_attached, parts))
-        for name in ("annotations", "files"):
-            attached += read_list(extra.get(name))
-        if attached:
-            extra["images"] = [*(extra.get("images") or ()), *map(make_plain, attached)]
-        if thinking := "".join(read_content(read_fields(part).get("thinking")) for part in parts):
-            extra.setdefault("reasoning_content", thinking)
-    if isinstance(content, list):
-        fields["content"] = read_content(content)
-    functions = [fields.get("function_call")]
-    for call in read_list(fields.get("tool_calls")):
-        own = getattr(call, "__dict__", {})
-        functions.append(own.get("function"))
-        if own.get("id") is not None:
-            own["id"] = str(own["id"])
-    for function in functions:
-        own = getattr(function, "__dict__", {})
-        arguments = own.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            own["arguments"] = json.dumps(make_plain(arguments))
-
-
-def _read_cost(hidden: object) -> float | None:
-    """Return the cost of a response in US dollars; None if it is unknown. `hidden` is the response's `_hidden_params`.
-
-    The cost is the number in the gateway's header `x-litellm-response-cost`. Without such a number, the cost is the one that
-    LiteLLM itself has calculated.
-    """
-    fields = read_fields(hidden)
-    headers = read_fields(fields.get("additional_headers"))
-    for value in (headers.get("llm_provider-x-litellm-response-cost"), fields.get("response_cost")):
-        with contextlib.suppress(TypeError, ValueError):
-            if 0 <= (cost := float(value or "nan")) < math.inf:
-                return cost
-    return None
 
 
 _CACHED = (

@@ -1,15 +1,5 @@
 """Prepares texts that leave a run: removes control characters, hides API keys, limits lengths, writes times and files."""
 
-from .bounds import (
-    DEEPEST,
-    LONGEST_ARGUMENTS,
-    LONGEST_ID,
-    LONGEST_NAME,
-    MOST_CALLS,
-    MOST_VALUES,
-    TooManyCalls,
-    is_deeper,
-)
 from .keys import (
     HIDDEN,
     KeyFilter,
@@ -26,15 +16,23 @@ from .keys import (
 )
 from .plain import (
     CONTROL,
+    DEEPEST,
     HIDING,
     IN_BRACES,
+    LONGEST_ARGUMENTS,
+    LONGEST_ID,
+    LONGEST_NAME,
+    MOST_CALLS,
+    MOST_VALUES,
     NOT_PLAIN,
     SURROGATE,
     WIRE_NAME,
+    TooManyCalls,
     are_times_kept,
     count_same,
     cut_half,
     duration,
+    is_deeper,
     join_surrogates,
     join_surrogates_in,
     keep_times,
