@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..events import HistoryInvalid
+from ..events import HistoryInvalid, thaw
 from ..execution import shorten_repr
 from ..models import new_call_id, split_objects
 from ..results import PicturePlace
@@ -90,12 +90,12 @@ class History:
 
         User messages that follow each other are merged. Pictures in tool messages are moved to the place that `find_place()`
         returns (see `place_pictures`). If `sends_prompts` is False, earlier prompts are sent without their pictures, files
-        and sounds. If LiteLLM has not changed the copies of the last model call, they are used again: to compare messages is
-        eight times as fast as to copy them.
+        and sounds. If LiteLLM has not changed the copies of the last model call, they are used again, since messages are
+        compared faster than copied.
         """
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
-        self._sent += copy.deepcopy(self._messages[len(self._sent) :])
+        self._sent += thaw(self._messages[len(self._sent) :])
         messages, own = self._sent.copy(), self.starts[-1] if self.starts else len(self._messages)
         if not sends_prompts:
             for number, one in enumerate(messages[:own]):

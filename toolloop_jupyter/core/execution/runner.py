@@ -1,6 +1,6 @@
 """Run foreign code (a tool's body, a callback, a provider's adapter) in such a way that this code cannot break the loop.
 
-`attempt` and `_Job.run` catch every exception. Sync code runs in a thread.
+`attempt` and `_Worker.run` catch every exception. Sync code runs in a thread.
 
 The threads are daemon threads and do not belong to asyncio's thread pool. After a cancel, a thread may still run. It must not
 take a place in the pool, and it must not prevent the interpreter from ending (at exit, Python waits for the threads of the
@@ -378,14 +378,6 @@ class _Job:
     ended: bool = False
     """True if the function has ended. From then on, its thread is no longer asked to stop."""
 
-    def run(self) -> Outcome:
-        try:
-            return Outcome(self.function())
-        except ToolStopped:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the loop gets the error in the Outcome
-            return _fail(error)
-
 
 _waiting: list[_Worker] = []
 """The workers that have no job, in the order in which they finished their jobs."""
@@ -393,13 +385,13 @@ _lock = threading.Lock()
 """Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop."""
 
 
-class _Worker:
+class _Worker(threading.Thread):
     """A thread that runs one job after the other. It ends if no job comes for IDLE seconds, or if it was asked to stop."""
 
     def __init__(self) -> None:
+        super().__init__(name=TOOL_THREAD, daemon=True)
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._asked_to_stop = False
-        self.thread = threading.Thread(target=self._run, name=TOOL_THREAD, daemon=True)
 
     @classmethod
     def given(cls, job: _Job) -> _Worker:
@@ -407,26 +399,31 @@ class _Worker:
         with _lock:
             while _waiting:
                 worker = _waiting.pop()
-                if worker.thread.is_alive():  # a forked process has the list, but not the threads
+                if worker.is_alive():  # a forked process has the list, but not the threads
                     worker.jobs.put(job)
                     return worker
         worker = cls()
         worker.jobs.put(job)
-        worker.thread.start()
+        worker.start()
         return worker
 
-    def _run(self) -> None:
+    def run(self) -> None:
         with contextlib.suppress(ToolStopped):  # ToolStopped may be raised late, after the job has ended
             while (job := self._next()) is not None:
-                self.thread.name = TOOL_THREAD
-                outcome = job.run()
+                self.name = TOOL_THREAD
+                try:
+                    outcome = Outcome(job.function())
+                except ToolStopped:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the loop gets the error in the Outcome
+                    outcome = _fail(error)
                 # A tool may have set an event loop. The next tool must not get this loop.
                 asyncio.set_event_loop(None)
                 with _lock:
                     job.ended = True
                     takes_more = not self._asked_to_stop
                     if takes_more:  # before the outcome is delivered, so that the next call finds this thread
-                        self.thread.name = IDLE_THREAD
+                        self.name = IDLE_THREAD
                         _waiting.append(self)
                 job.deliver(outcome)
                 del job, outcome  # else the waiting thread would keep a tool's objects in memory
@@ -450,16 +447,15 @@ class _Worker:
         sleeps or waits in C code stops only after it has returned from the C code.
         """
         with _lock:
-            if self.thread.ident is not None and not job.ended:
+            if self.ident is not None and not job.ended:
                 self._asked_to_stop = True
-                ident, exception = ctypes.c_ulong(self.thread.ident), ctypes.py_object(ToolStopped)
+                ident, exception = ctypes.c_ulong(self.ident), ctypes.py_object(ToolStopped)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, exception)
         until = time.monotonic() + STOP_GRACE  # on a busy machine, each sleep takes longer than it should
-        while (  # noqa: ASYNC110 - a thread that ToolStopped ends cannot set an event of this loop
-            time.monotonic() < until and self.thread.is_alive() and not job.ended
-        ):
+        # A thread that ToolStopped ends cannot set an event of this loop.
+        while time.monotonic() < until and self.is_alive() and not job.ended:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        return job.ended or not self.thread.is_alive()
+        return job.ended or not self.is_alive()
 
 
 # --- the time limit of a run ----------------------------------------------------------------------------------

@@ -67,7 +67,9 @@ def load_litellm() -> ModuleType:
     if not litellm_loaded():
         with _importing, _without_collecting():
             return _import_litellm()
-    return _import_litellm()
+    module = sys.modules["litellm"]
+    _silence_litellm(module)
+    return module
 
 
 def _import_litellm() -> ModuleType:
