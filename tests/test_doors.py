@@ -206,7 +206,7 @@ DOORS = {
     "doctor": lambda **_: str(doctor._render([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),
-    "%toolloop history": lambda run, **_: str(commands.history(book(run), [])),
+    "%toolloop history": lambda run, **_: str(commands.history(book(run))),
 }
 
 

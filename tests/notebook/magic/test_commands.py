@@ -106,11 +106,11 @@ def test_history_shows_no_megabytes(shell):
     book = Notebook(shell, ToolLoop())
     book.sessions["s"] = NamedSession(book.new_session({"model": "toolloop/demo"}))
     book.sessions["s"].session = aagent_session(Harness.TOOL_LOOP, model="toolloop/demo", history=talk)
-    told = commands.history(book, ["s"])
+    told = commands.history(book, "s")
     assert told == talk
     shown = pretty(told)
     assert len(shown) < 500
     assert "'filename': 'a.pdf'" in shown
     assert "8,968 more characters" in shown
     book.sessions["s"].session = aagent_session(Harness.TOOL_LOOP, model="toolloop/demo", history=TALK)
-    assert pretty(commands.history(book, ["s"])) == pretty(TALK)
+    assert pretty(commands.history(book, "s")) == pretty(TALK)

@@ -397,10 +397,12 @@ def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
 
 
 def test_commands_come_before_options() -> None:
-    """After `%toolloop ` its words come first, each told as a command."""
-    offered = naming.find_candidates("%toolloop ", "", {}, commands=["show", "reset"])
-    assert list(offered)[:3] == ["reset", "show", "--api-base"]
+    """After `%toolloop ` its words come first, each told as a command. After a command that takes a session come sessions."""
+    offered = naming.find_candidates("%toolloop ", "", {})
+    assert list(offered)[:3] == ["doctor", "export", "history"]
     assert (offered["show"], offered["--api-base"]) == ("command", "option")
+    assert naming.find_candidates("%toolloop show ", "", {}, ["talk"]) == {"talk": "value"}
+    assert naming.find_candidates("%toolloop nest ", "", {}, ["talk"]) == {}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_a_lesson_stays_small(kernel):
     runs += kernel.run_all(SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi")
     assert [run.status for run in runs] == ["ok"] * 4
     assert "Hello." in runs[2].text
-    kernel.settle(2.5)  # longer than the warm-up waits
+    kernel.settle(2.5)
     assert kernel.execute(STATE).stdout == "False True False\n"
     status = Path(f"/proc/{kernel.pid}/status")
     if status.exists():
@@ -46,16 +46,9 @@ def test_a_lesson_stays_small(kernel):
         assert int(line.split()[1]) < 120_000
 
 
-def test_an_idle_kernel_imports_it(kernel):
-    """For a default model that is a word, and no variable so far, an idle kernel imports LiteLLM before the first run.
-
-    The garbage collector is on again afterwards.
-    """
-    _, state = kernel.run_all(
-        f"{LOAD}\n%config ToolLoop.model = 'o3'", STATE
-    )  # queued at once: it is not idle between them
-    assert state.stdout == "False True False\n"
-    kernel.wait_until(lambda: kernel.settle(2.5) or begun(kernel), what="the import of an idle kernel")
+def test_a_providers_default_model_imports_it(kernel):
+    """For a default model of a provider, LiteLLM is imported before the first run. The garbage collector is on again then."""
+    kernel.execute(f"{LOAD}\n%config ToolLoop.model = 'openai/o3'")
     kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", what="litellm")
 
 

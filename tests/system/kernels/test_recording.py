@@ -200,7 +200,7 @@ def test_off_asks_the_model_again(recorded, student):
         ),
         (
             "%toolloop replay nothing.jsonl",
-            "toolloop: write: %toolloop replay on FILE, or %toolloop replay off",
+            "toolloop: write: %toolloop replay on FILE | off",
         ),
         (
             "%%toolloop --record no/such/x.jsonl\nhi",

@@ -42,5 +42,4 @@ from .providers import (
     find_responder,
     is_ours,
     provide,
-    was_one_asked,
 )

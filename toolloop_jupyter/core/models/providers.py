@@ -28,7 +28,6 @@ Chunk: TypeAlias = dict[str, Any]
 """One chunk of a stream, or a whole response, in OpenAI's form."""
 
 _responders: dict[str, Respond] = {}
-_asked: set[str] = set()
 
 EXCEPTIONS: Mapping[int | None, str] = {
     None: "APIConnectionError",
@@ -172,11 +171,6 @@ def is_ours(model: str) -> bool:
     return bool(slash) and provider in _responders
 
 
-def was_one_asked() -> bool:
-    """Return True if a model that is Python code was called directly (not through LiteLLM) in this process."""
-    return bool(_asked)
-
-
 async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     """Call the Python code that answers for a model, and return the chunks of its answer. Does not import LiteLLM.
 
@@ -185,7 +179,6 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     stream may raise ProviderError or, if a retry may succeed, AnswerBroken.
     """
     await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_read_answer`
-    _asked.add(keywords["model"])
     sent = {name: value for name, value in keywords.items() if value is not None and not is_kept(name)}
     metadata, stream = keywords.get("metadata"), bool(keywords.get("stream"))
     return answer(keywords["model"], keywords["messages"], sent, metadata, stream=stream)

@@ -78,42 +78,36 @@ class Tapes:
     def record_all(self, file: Path | None) -> None:
         """Record all runs of the notebook to `file`; None: stop recording. Raises RecordingError if `file` cannot be written."""
         if file is not None:
-            self._open_recorder(file)
+            self.recorder(file)
         self.recording_to = file
 
     def replay_all(self, file: Path | None) -> Replay | None:
         """Answer all runs from `file`, and return its Replay; None: stop this. Raises RecordingError if `file` cannot be read."""
-        replay = self._open_replay(file) if file is not None else None
+        replay = self.replay(file) if file is not None else None
         self.replaying_from = file
         return replay
 
-    def recorder(self, path: str | None) -> Recorder | None:
+    def recorder(self, path: str | Path | None) -> Recorder | None:
         """Return the Recorder for the file `path`; without `path`, for the file `recording_to`; None if there is no file.
 
         The first run that this kernel records to a file overwrites the file. Later runs are added.
         """
-        wanted = find_file(path) if path else self.recording_to
-        return None if wanted is None else self._open_recorder(wanted)
-
-    def _open_recorder(self, file: Path) -> Recorder:
-        if file not in self._recorders:
+        file = find_file(path) if path else self.recording_to
+        if file is not None and file not in self._recorders:
             self._recorders[file] = Recorder(file, on_stop=lambda _: None)  # `TapeNotes` shows why
-        return self._recorders[file]
+        return self._recorders[file] if file else None
 
-    def replay(self, path: str | None, *, loose: bool = False, plays_tools: bool = False) -> Replay | None:
+    def replay(
+        self, path: str | Path | None, *, loose: bool = False, plays_tools: bool = False
+    ) -> Replay | None:
         """Return the Replay of the file `path`; without `path`, of the file `replaying_from`; None if there is no file."""
-        wanted = find_file(path) if path else self.replaying_from
-        if wanted is None:
+        file = find_file(path) if path else self.replaying_from
+        if file is None:
             return None
-        replay = self._open_replay(wanted)
-        replay.play_as(loose=loose, plays_tools=plays_tools)
-        return replay
-
-    def _open_replay(self, file: Path) -> Replay:
-        """Return the Replay of a file. If the file has changed since it was read, read it again."""
         replay = self._replays.get(file)
-        if replay is None or not replay.is_current():
+        if replay is None or not replay.is_current():  # the file has changed since it was read
             replay = self._replays[file] = Replay(file)
+        replay.play_as(loose=loose, plays_tools=plays_tools)
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
@@ -136,6 +130,7 @@ class CellTape:
     def __init__(self, model: str, answers: Answers | None, recorder: Recorder | None) -> None:
         self._model, self.answers, self._recorder = model, answers, recorder
         self._before = len(answers.differences) if answers else 0
+        self._told: set[str] = set()
 
     @property
     def source(self) -> str:
@@ -149,11 +144,14 @@ class CellTape:
         return ", ".join(told)
 
     def list_warnings(self) -> list[str]:
-        """Return at most two warnings: a request of this run differs from the recorded one; the recording has stopped."""
-        new = self.answers.differences[self._before :][:1] if self.answers else []
+        """Return those warnings that are new: a request of this run differs from the recorded one; the recording has stopped."""
+        first = self.answers.differences[self._before :][:1] if self.answers else []
         differs = "a request differs from the recorded one; the run continues (--replay-loose)"
         stopped = self._recorder.stopped if self._recorder else ""
-        return [*(f"{differs}: {one}" for one in new), *([stopped] if stopped else [])]
+        warnings = [*(f"{differs}: {one}" for one in first), *([stopped] if stopped else [])]
+        fresh = [one for one in warnings if one not in self._told]
+        self._told.update(fresh)
+        return fresh
 
 
 class TapeNotes(Observer):
@@ -161,7 +159,6 @@ class TapeNotes(Observer):
 
     def __init__(self, tape: CellTape, view: CellRun, head_for: HeadFor) -> None:
         self._tape, self._view, self._head_for = tape, view, head_for
-        self._shown: set[str] = set()
 
     async def after_model(self, reply: Reply) -> None:
         if self._tape.answers is not None:  # each call of a recording may have another model
@@ -173,9 +170,7 @@ class TapeNotes(Observer):
 
     async def _warn(self) -> None:
         for words in self._tape.list_warnings():
-            if words not in self._shown:
-                self._shown.add(words)
-                await self._view.say(words, "warning")
+            await self._view.say(words, "warning")
 
 
 # --- one run --------------------------------------------------------------------------------------------------

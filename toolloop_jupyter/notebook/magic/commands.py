@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +16,10 @@ from .. import kernel
 from ..html import counted
 from ..live import cut_bytes, last
 from ..transcript import make_bundle, money, render, tell_tokens, write
-from . import doctor, sessions
+from . import sessions
+from .doctor import examine
 from .names import find_file, show_key
-from .options import OPTIONS, Options, parse, split_words
+from .options import COMMANDS, OPTIONS, Options, parse, refuse_words, split_words
 from .sessions import NamedSession
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def run(book: Notebook, line: str) -> object:
     if not words or words[0].startswith("-"):
         configure(book, parse(line, book.names))
         return None
-    command = COMMANDS.get(words[0])
+    command = _FUNCTIONS.get(words[0])
     if command is None and len(words) > 2:
         instead = "begin a cell with %%toolloop (two percent signs), and write it on the lines below"
         raise Mistake(f"%toolloop takes no prompt; {instead}")
@@ -45,7 +48,11 @@ def run(book: Notebook, line: str) -> object:
         known = ", ".join(COMMANDS)
         raise Mistake(f"%toolloop {words[0]} is no command; there are: {known}. %toolloop? explains them.")
     try:
-        return command(book, words[1:])
+        inspect.signature(command).bind(book, *words[1:])
+    except TypeError:
+        raise refuse_words(words[0]) from None
+    try:
+        return command(book, *words[1:])
     except OSError as error:
         raise Mistake(f"{error.strerror or error}: {error.filename}") from None
 
@@ -103,11 +110,13 @@ def configure(book: Notebook, said: Options) -> None:
     status(book)
 
 
-def reset(book: Notebook, words: list[str]) -> None:
-    """Delete the session that `words` name. If `words` is empty, delete all sessions and the defaults."""
-    if words:
-        _find_session(book, words[0])
-        del book.sessions[words[0]]
+# --- the commands: each function takes the words that stand behind its name (`COMMANDS` explains them) -----------
+
+
+def _reset(book: Notebook, session: str | None = None) -> None:
+    if session is not None:
+        _find_session(book, session)
+        del book.sessions[session]
         return
     book.sessions.clear()
     book.settings.reset()
@@ -120,14 +129,16 @@ class Messages(list[dict[str, Any]]):
         printer.pretty(cut_bytes(list(self)))
 
 
-def history(book: Notebook, words: list[str]) -> Messages:
+def history(book: Notebook, session: str | None = None) -> Messages:
     """Return the conversation of a session in OpenAI format, without API keys."""
-    return Messages(hide_in(_find_session(book, _pick_session(book, words)).session.messages()))
+    name = _pick_session(book) if session is None else session
+    return Messages(hide_in(_find_session(book, name).session.messages()))
 
 
-def show_runs(book: Notebook, words: list[str]) -> None:
-    """Show again: all runs of the session that `words` name; if `words` is empty, this kernel's last run."""
-    if not (results := _find_session(book, words[0]).session.results if words else [_get_last()]):
+def _show(book: Notebook, session: str | None = None) -> None:
+    if not (
+        results := _find_session(book, session).session.results if session is not None else [_get_last()]
+    ):
         raise Mistake(_NOTHING_RAN)
     for result in results:
         kernel.Cell.here().display(make_bundle(render(result)))
@@ -140,87 +151,66 @@ def _get_last() -> Result:
     return result
 
 
-def save(book: Notebook, words: list[str]) -> None:
-    """Write a session's conversation to a file."""
-    name, path = _read_two(words, "save SESSION FILE")
-    _say(f"saved {sessions.save(_find_session(book, name), path)} messages of {name!r} to {path}")
+def _save(book: Notebook, session: str, file: str) -> None:
+    _say(f"saved {sessions.save(_find_session(book, session), file)} messages of {session!r} to {file}")
 
 
-def load_file(book: Notebook, words: list[str]) -> None:
-    """Make a session from a saved conversation."""
-    name, path = _read_two(words, "load SESSION FILE")
-    if not Path(path).is_file():
-        raise Mistake(f"there is no file {path!r}")
-    _begin(book, name, sessions.load_session(Path(path)))
+def _load(book: Notebook, session: str, file: str) -> None:
+    _resume(book, session, file)
 
 
-def resume(book: Notebook, words: list[str]) -> None:
-    """Make a session from a conversation in a saved notebook or file. Used after a restart of the kernel."""
-    if len(words) not in (1, 2):
-        raise Mistake("write: %toolloop resume SESSION [FILE]")
-    _begin(book, words[0], sessions.find(words[0], words[1] if len(words) > 1 else None, book.names))
+def _resume(book: Notebook, session: str, file: str | None = None) -> None:
+    saved = sessions.find(session, file, book.names)
+    config = book.new_session({"session": session}).config
+    continued = AsyncSession(config, saved.messages, turns=saved.starts)
+    book.sessions[session] = NamedSession(continued, saved.cells)
+    _say(f"session {session!r} continues with {counted(len(saved.messages), 'message')}")
 
 
-def _begin(book: Notebook, name: str, saved: sessions.SavedConversation) -> None:
-    made = book.new_session({"session": name})
-    session = AsyncSession(made.config, saved.messages, turns=saved.starts)
-    book.sessions[name] = NamedSession(session, saved.cells)
-    _say(f"session {name!r} continues with {counted(len(saved.messages), 'message')}")
+def _export(_: Notebook, file: str) -> None:
+    _say(f"wrote {write(_get_last(), file)}")
 
 
-def export(book: Notebook, words: list[str]) -> None:
-    """Write the last run to a file: .md, .html or .json (its messages and events)."""
-    if len(words) != 1:
-        raise Mistake("write: %toolloop export FILE.md (or .html, .json)")
-    _say(f"wrote {write(_get_last(), words[0])}")
+def _record(book: Notebook, switch: str, file: str = "") -> None:
+    book.tapes.record_all(_find_tape("record", switch, file))
+    _say(f"recording every run to {file}" if file else "not recording")
 
 
-def record(book: Notebook, words: list[str]) -> None:
-    """Start or stop recording every run of the notebook."""
-    book.tapes.record_all(_find_tape("record", words))
-    _say(f"recording every run to {words[1]}" if words[1:] else "not recording")
-
-
-def replay(book: Notebook, words: list[str]) -> None:
-    """Start or stop answering every run of the notebook from a recording."""
+def _replay(book: Notebook, switch: str, file: str = "") -> None:
     told = "not replaying"
-    if tape := book.tapes.replay_all(_find_tape("replay", words)):
-        told = f"every run is answered from {words[1]}, which has {len(tape.calls)} model calls; no model and no key is needed"
+    if tape := book.tapes.replay_all(_find_tape("replay", switch, file)):
+        told = f"every run is answered from {file}, which has {len(tape.calls)} model calls; no model and no key is needed"
     _say(told)
 
 
-def _find_tape(command: str, words: list[str]) -> Path | None:
-    """Return FILE if `words` are `on FILE`; None if they are `off`. Raises Mistake for other words."""
-    if words == ["off"]:
-        return None
-    if len(words) != 2 or words[0] != "on":
-        raise Mistake(f"write: %toolloop {command} on FILE, or %toolloop {command} off")
-    return find_file(words[1])
+def _find_tape(command: str, switch: str, file: str) -> Path | None:
+    """Return the path of FILE for the words `on FILE`; None for `off`. Raises Mistake for other words."""
+    if switch != ("on" if file else "off"):
+        raise refuse_words(command)
+    return find_file(file) if file else None
 
 
-def examine(book: Notebook, words: list[str]) -> None:
-    """Show which features work on this kernel and front-end."""
-    doctor.run(
-        words,
-        ask=book.complete({})["ask"],
-        awaits=book.autoawait,
-        names=book.names,
-        new_session=book.new_session,
-    )
-
-
-def nest(book: Notebook, words: list[str]) -> None:
-    """Let asyncio.run() and run_until_complete() work in cells, until the kernel ends."""
-    if words:
-        raise Mistake("write: %toolloop nest")
-    kernel.nest_loop()
+def _nest(book: Notebook) -> None:
     book.settings.nest = True  # type: ignore[attr-defined]
     _say("asyncio.run(main()) and loop.run_until_complete(main()) work in cells now, until the kernel ends")
 
 
-def _pick_session(book: Notebook, words: list[str]) -> str:
-    if words:
-        return words[0]
+_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "reset": _reset,
+    "history": history,
+    "show": _show,
+    "doctor": examine,
+    "save": _save,
+    "load": _load,
+    "resume": _resume,
+    "export": _export,
+    "record": _record,
+    "replay": _replay,
+    "nest": _nest,
+}
+
+
+def _pick_session(book: Notebook) -> str:
     if session := book.complete({})["session"]:
         return str(session)
     if len(book.sessions) == 1:
@@ -233,25 +223,3 @@ def _find_session(book: Notebook, name: str) -> NamedSession:
     if name not in book.sessions:
         raise Mistake(f"there is no session {name!r}; there are: {', '.join(book.sessions) or 'none'}")
     return book.sessions[name]
-
-
-def _read_two(words: list[str], usage: str) -> tuple[str, str]:
-    if len(words) != 2:
-        raise Mistake(f"write: %toolloop {usage}")
-    return words[0], words[1]
-
-
-COMMANDS = {
-    "reset": reset,
-    "history": history,
-    "show": show_runs,
-    "save": save,
-    "load": load_file,
-    "resume": resume,
-    "export": export,
-    "doctor": examine,
-    "record": record,
-    "replay": replay,
-    "nest": nest,
-}
-"""The name of each command of `%toolloop` -> its function."""

@@ -7,24 +7,24 @@ import dataclasses
 import math
 import platform
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...core.events import Host, Mistake
 from ...core.models import explain_missing_bytecode
-from ...core.session import AsyncSession
 from ...core.text import plain
 from ...core.tools import ToolSource
 from .. import kernel, live
 from ..html import BLOCK, CELL, STYLE, TABLE, inline
 from ..live import Means
 from ..transcript import Block, make_bundle
-from .options import in_flags
+from .options import in_flags, refuse_words
 
-NewSession = Callable[[Mapping[str, object]], AsyncSession]
-"""Makes a session from a dict of options: name -> value."""
+if TYPE_CHECKING:
+    from .cell import Notebook
+
 WAIT = 15.0
 """Without `--wait`, the doctor waits this many seconds for a click; `live.GRACE` seconds if nobody can be asked."""
 
@@ -53,36 +53,33 @@ class Finding:
     """What the person should install, switch on or type; "" if nothing is missing."""
 
 
-def run(
-    words: list[str], *, ask: Means, awaits: bool, names: Mapping[str, object], new_session: NewSession
-) -> None:
-    """Examine the kernel, the front-end and the sources of tools in `names`, and show a table.
+def examine(book: Notebook, *words: str) -> None:
+    """Examine the kernel, the front-end, and the notebook's sources of tools, and show a table.
 
-    `words` may be `--model MODEL` and `--wait SECONDS`; other words raise Mistake. `ask` is the setting `ToolLoop.ask`.
-    `awaits` is True if `await` works in cells.
+    `words` may be `--model MODEL` and `--wait SECONDS`; other words raise Mistake.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
-    click = _try_buttons(cell, ask, wait)
+    click = _try_buttons(cell, book.complete({})["ask"], wait)
     versions = ", ".join(f"{package} {version(package)}" for package in _PACKAGES)
     findings = [
         Finding("versions", "ok", f"Python {platform.python_version()}, {versions}"),
         *_describe_bytecode(),
-        *_describe_kernel(click, awaits=awaits),
+        *_describe_kernel(click, awaits=book.autoawait),
         click,
-        *(Finding(name, *one.examine()) for name, one in names.items() if isinstance(one, ToolSource)),
+        *(Finding(name, *one.examine()) for name, one in book.names.items() if isinstance(one, ToolSource)),
     ]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
     elif model is not None:
-        findings.append(kernel.run_sync(lambda: _ask_model(new_session, model)))
+        findings.append(kernel.run_sync(lambda: _ask_model(book, model)))
     cell.display(_render(findings))
 
 
-def _read_words(words: list[str]) -> tuple[str | None, float | None]:
+def _read_words(words: Sequence[str]) -> tuple[str | None, float | None]:
     given = dict(zip(words[::2], words[1::2], strict=False))
     if len(words) % 2 or not given.keys() <= {"--model", "-m", "--wait"}:
-        raise Mistake("write: %toolloop doctor [--model MODEL] [--wait SECONDS]")
+        raise refuse_words("doctor")
     model, wait = given.get("--model", given.get("-m")), given.get("--wait")
     if wait is None:
         return model, None
@@ -186,10 +183,10 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
     return Finding(_BUTTONS, "ok", f"a click came back ({took:.1f} s after the button was shown)")
 
 
-async def _ask_model(new_session: NewSession, model: str) -> Finding:
+async def _ask_model(book: Notebook, model: str) -> Finding:
     """Send one short prompt to the model. Return the finding: the model answers, or why it does not."""
     try:
-        session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
+        session = book.new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
     # With a plain Host, `%toolloop show` skips this run.

@@ -14,23 +14,15 @@ import asyncio
 import contextlib
 import re
 import sys
-import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
-from ...core.models import (
-    Answers,
-    leave_out_price_list,
-    litellm_loaded,
-    must_load,
-    start_loading,
-    was_one_asked,
-)
+from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading
 from ...core.text import keep_times
 from .. import kernel
-from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
+from .options import Settings, ToolLoop, complete, help_text, in_flags, list_commands, parse
 
 if TYPE_CHECKING:
     from .cell import Notebook
@@ -61,18 +53,8 @@ review.tool_results. `%toolloop?` is about defaults and sessions.
 """
 LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
 
-    %toolloop                                    what is set, the tools and the sessions
+    %toolloop                                          what is set, the tools and the sessions
     %toolloop --model openai/gpt-5.4-mini --tools search_code
-    %toolloop reset [SESSION]                    forget the defaults and all sessions, or one session
-    %toolloop history [SESSION]                  the conversation in OpenAI format
-    %toolloop show [SESSION]                     the last run again, or all runs of a session
-    %toolloop doctor [--model MODEL]             what works on this kernel and front-end
-    %toolloop save|load SESSION FILE             write or read a conversation
-    %toolloop resume SESSION [FILE]              continue a session after a kernel restart
-    %toolloop export FILE.md|html|json           the last run as a file
-    %toolloop record on FILE | off               record every run of the notebook
-    %toolloop replay on FILE | off               answer every run from a recording: no network, no key
-    %toolloop nest                               let asyncio.run(main()) work in cells, until the kernel ends
 """
 
 
@@ -193,46 +175,6 @@ def _line_magic(line: str) -> object:
     return commands.run(_find_extension().notebook(), line)
 
 
-# --- importing litellm ----------------------------------------------------------------------------------------
-
-
-class _BackgroundImport:
-    """Imports litellm in the background, before a run has to wait for it.
-
-    If the default model needs litellm, the import starts directly after a cell. If the default model is Python code (such as
-    a ScriptedModel), no import starts: the kernel of a lesson then needs little memory. A default model with a name such as
-    "o3" may be a variable that a later cell makes. In this case, the import starts when the kernel has been idle for `IDLE`
-    seconds, unless an earlier run has used a model that is Python code.
-    """
-
-    IDLE = 1.0
-
-    def __init__(self, shell: Any, settings: Settings) -> None:
-        self._shell, self._settings = shell, settings
-        self._timer: threading.Timer | None = None
-
-    def before_cell(self, *_: object) -> None:
-        """Stop the timer that would start the import, since the kernel is no longer idle."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def after_cell(self, *_: object) -> None:
-        """Start the import, now or when the kernel is idle, if the default model needs litellm."""
-        self.before_cell()
-        if litellm_loaded():
-            return
-        model = complete({}, self._settings.said())["model"]
-        if model.isidentifier():
-            is_ours = isinstance(self._shell.user_ns.get(model), Answers)
-            if not is_ours and not was_one_asked():
-                self._timer = threading.Timer(self.IDLE, start_loading)
-                self._timer.daemon = True
-                self._timer.start()
-        # `must_load` does not know our models before `teaching` is imported.
-        elif not model.startswith(OWN_MODELS) and must_load(model):
-            start_loading()
-
-
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
 _ASYNC_CALL = re.compile(r"\b(aagent|arun|aagent_session|show)\(")
@@ -284,16 +226,13 @@ class _Extension:
         self._undo.callback(shell.configurables.remove, self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
         self._undo.callback(shell.input_transformers_cleanup.remove, _transform)
-        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
+        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP + list_commands()
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
             # IPython must not expand $name and {…} on the line: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
             self._undo.callback(shell.magics_manager.magics[kind].pop, "toolloop", None)
         self._offer_completions()
-        importer = _BackgroundImport(shell, self.settings)
-        self._undo.callback(importer.before_cell)
-        self._listen("pre_run_cell", importer.before_cell)
-        self._listen("post_run_cell", importer.after_cell)
+        self._listen("post_run_cell", self._import_litellm)
         self._listen("post_run_cell", _explain_running_loop)
         self.take_out = self._undo.close
         """Undoes all registrations."""
@@ -320,6 +259,17 @@ class _Extension:
         self._undo.callback(self.settings.unobserve, changed, setting)
         if setting in self.settings.said():
             changed()
+
+    def _import_litellm(self, *_: object) -> None:
+        """After a cell, begin to import litellm in the background if the default model needs it: no run then waits for it.
+
+        A default model of one word, such as "o3", may be a variable of Python code. Its first run imports litellm if needed.
+        """
+        model = complete({}, self.settings.said())["model"]
+        # `must_load` does not know our models before `teaching` is imported.
+        ours = model.isidentifier() or model.startswith(OWN_MODELS)
+        if not ours and not litellm_loaded() and must_load(model):
+            start_loading()
 
     def _nest(self, *_: object) -> None:
         """Apply a new value of the setting `nest`. True lasts until the kernel ends: after it, False raises Mistake."""
@@ -350,10 +300,10 @@ class _Extension:
         from IPython.core import completer
 
         def find(line: str, word: str) -> dict[str, str]:
-            from . import commands, names
+            from .names import find_candidates
 
             book = self.notebook()
-            return names.find_candidates(line.lstrip(), word, book.names, book.sessions, commands.COMMANDS)
+            return find_candidates(line.lstrip(), word, book.names, book.sessions)
 
         module: Any = completer  # IPython has `context_matcher` since 8.6
         if not hasattr(module, "context_matcher"):

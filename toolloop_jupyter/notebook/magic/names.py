@@ -25,7 +25,7 @@ from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
 from ...core.text import IN_BRACES, list_some, names_key
 from ...core.tools import ToolSource, find_marked_tools, get_tool_name
 from .. import kernel
-from .options import OPTIONS, Kind, Names, Option, find_option, read_pairs
+from .options import COMMANDS, OPTIONS, Kind, Names, Option, find_option, read_pairs
 
 Fits = Callable[[object], bool]
 """Returns whether a value is of the wanted kind, for example a table."""
@@ -133,12 +133,12 @@ def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warni
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def find_file(path: str) -> Path:
+def find_file(path: str | Path) -> Path:
     """Return the full path for a typed `path`. Raises Mistake if `path` cannot be a file's path."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # for example a link to itself, or a null character
-        raise Mistake(f"{path!r} cannot be a file: {error}") from None
+        raise Mistake(f"{str(path)!r} cannot be a file: {error}") from None
 
 
 def find_attached(name: str, names: Names) -> Named:
@@ -189,17 +189,13 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
     return found
 
 
+_OF_IPYTHON = ("In", "Out", "exit", "quit", "open", "get_ipython")
+
+
 def _list_own(names: Names, fits: Fits = lambda _: True) -> list[str]:
     """Return the names of the person's variables whose values `fits` accepts. Private and IPython's variables are left out."""
-    shown = (name for name in names if not name.startswith("_") and name not in ("In", "Out"))
-    return [name for name in shown if fits(names[name]) and not _is_ipythons(names[name])]
-
-
-def _is_ipythons(value: object) -> bool:
-    """Return whether IPython, and not the person, has put `value` into the notebook: `open`, `exit` or `get_ipython`."""
-    function = value.__func__ if inspect.ismethod(value) else value
-    home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
-    return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
+    shown = (name for name in names if not name.startswith("_") and name not in _OF_IPYTHON)
+    return [name for name in shown if fits(names[name])]
 
 
 def _find_near(names: Names, name: str, fits: Fits = lambda _: True) -> str:
@@ -390,19 +386,17 @@ _TYPES = {
 """The kind of an option -> the type that a front-end shows beside each completion. The type of all other kinds is "value"."""
 
 
-def find_candidates(
-    line: str, word: str, names: Names, sessions: Collection[str] = (), commands: Collection[str] = ()
-) -> dict[str, str]:
-    """Return the completions of `word` on `line`, in order: completion -> type. `commands` are the commands of `%toolloop`."""
+def find_candidates(line: str, word: str, names: Names, sessions: Collection[str] = ()) -> dict[str, str]:
+    """Return the completions of `word` on `line`, in order: completion -> type."""
     words = line.removesuffix(word).split()[1:]
     option, of_line_magic = _find_open_option(words), line.startswith("%toolloop")
     if option is not None and not word.startswith("-"):
         kind = _TYPES.get(option.kind, "value")
         offered = [(one, kind) for one in sorted(_list_values(option, word, names, sessions))]
-    elif of_line_magic and words and words[0] in commands:
-        offered = [(name, "value") for name in sorted(sessions) if words[0] != "doctor"]
+    elif of_line_magic and words and words[0] in COMMANDS:
+        offered = [(name, "value") for name in sorted(sessions) if "SESSION" in COMMANDS[words[0]][0]]
     else:
-        offered = [(one, "command") for one in sorted(commands) if of_line_magic and not words]
+        offered = [(one, "command") for one in sorted(COMMANDS) if of_line_magic and not words]
         offered += [(flag, "option") for flag in sorted(f for o in OPTIONS for f in o.typed if f[:2] == "--")]
     return {one: kind for one, kind in offered if one.startswith(word)}
 

@@ -1,6 +1,6 @@
-"""The options of `%%toolloop` and `%toolloop`. An option is one row of the table OPTIONS.
+"""The options of `%%toolloop` and `%toolloop`, and the commands of `%toolloop`: each is one row of a table.
 
-These are made from the rows: the parser of the option line, the notebook's settings (`%config ToolLoop`), the help
+These are made from the rows of OPTIONS: the parser of the option line, the notebook's settings (`%config ToolLoop`), the help
 (`%%toolloop?`), the page docs/options.md (`./dev docs`), the completions for Tab (`names`), the check of each value, and the
 keyword arguments for the Python API (`cell`).
 """
@@ -222,6 +222,34 @@ def find_option(flag: str) -> Option | None:
 def help_text() -> str:
     """Return the list of options for `%%toolloop?`."""
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
+
+
+COMMANDS = {
+    "reset": ("[SESSION]", "forget the defaults and all sessions, or one session"),
+    "history": ("[SESSION]", "the conversation in OpenAI format"),
+    "show": ("[SESSION]", "the last run again, or all runs of a session"),
+    "doctor": ("[--model MODEL] [--wait SECONDS]", "what works on this kernel and front-end"),
+    "save": ("SESSION FILE", "write a conversation"),
+    "load": ("SESSION FILE", "begin a session with a conversation that was written"),
+    "resume": ("SESSION [FILE]", "continue a session after a kernel restart"),
+    "export": ("FILE.md|html|json", "the last run as a file"),
+    "record": ("on FILE | off", "record every run of the notebook"),
+    "replay": ("on FILE | off", "answer every run from a recording: no network, no key"),
+    "nest": ("", "let asyncio.run(main()) work in cells, until the kernel ends"),
+}
+"""The name of each command of `%toolloop` -> (its words, its help). `commands` has its function."""
+
+
+def list_commands() -> str:
+    """Return the list of commands for `%toolloop?`."""
+    return "\n".join(
+        f"    {f'%toolloop {name} {words}':<50} {told}" for name, (words, told) in COMMANDS.items()
+    )
+
+
+def refuse_words(command: str) -> Mistake:
+    """Return the error for a command that got other words than it takes."""
+    return Mistake(f"write: %toolloop {command} {COMMANDS[command][0]}".rstrip())
 
 
 _AS_KEYWORD = re.compile(

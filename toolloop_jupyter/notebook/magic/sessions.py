@@ -213,14 +213,6 @@ def save(named: NamedSession, path: str) -> int:
     return len(messages)
 
 
-def load_session(path: Path) -> SavedConversation:
-    """Read a session from a file that `save` has written. Raises HistoryInvalid if the file has no valid conversation."""
-    messages = conversation.load_messages(path)
-    data = json.loads(path.read_text(encoding="utf-8-sig"))
-    turns = data.get("turns") if isinstance(data, dict) else None
-    return SavedConversation(messages, *read_turns(turns))
-
-
 def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
     """Return the newest conversation of `session` from a file of `%toolloop save`, or from a notebook with `--keep-history`.
 
@@ -235,7 +227,10 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
     if not found.is_file():
         raise Mistake(f"there is no file {str(found)!r}")
     if found.suffix != ".ipynb":
-        return load_session(found)
+        messages = conversation.load_messages(found)
+        data = json.loads(found.read_text(encoding="utf-8-sig"))
+        turns = data.get("turns") if isinstance(data, dict) else None
+        return SavedConversation(messages, *read_turns(turns))
     kept = [data for data in _read_kept(found) if data.get("session") == session]
     if not kept:
         raise Mistake(
