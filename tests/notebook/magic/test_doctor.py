@@ -111,7 +111,7 @@ def test_where_no_button_is_shown(surroundings, case):
     """Where a button makes no sense none is waited for; said is who is asked instead, and what changes that."""
     there, wish, says, remedy = CASES[case]
     surroundings(**there)
-    click = doctor._try_buttons(kernel.Cell(None), wish, 0.01)
+    click = doctor._try_buttons(kernel.Cell.here(), wish, 0.01)
     assert says in click.says
     assert click.remedy.startswith(remedy)
     assert click.state != "ok"

@@ -25,6 +25,7 @@ def test_a_cell_begins_the_import_for_a_providers_default_model(monkeypatch, mod
     """A default model of a provider begins the import after a cell. Python code, and a word that may be its variable, do not."""
     monkeypatch.delenv("TOOLLOOP_MODEL", raising=False)
     monkeypatch.setattr(extension, "litellm_loaded", lambda: False)
+    monkeypatch.setattr(extension, "must_load", lambda _: True)
     begun = []
     monkeypatch.setattr(extension, "start_loading", lambda: begun.append(True))
     settings = ToolLoop()

@@ -43,30 +43,82 @@ class Bundle(dict[str, object]):
         self.metadata, self.display_id, self.replaces = metadata or {}, display_id, replaces
 
 
-class Target:
-    """Receives redirected output."""
+class Cell:
+    """The place to which output goes: a cell, a `capture` block, or a terminal. A subclass says what happens to the output."""
 
+    cell_id: str | None = None
+    """The id that the front-end has given the cell. JupyterLab, Notebook 7 and VS Code send an id; otherwise this is None."""
+    execution = ""
+    """The id of the message that started this execution of the cell. Each execution has a different id. "" outside a kernel."""
+    can_update = True
+    """True if `update()` can replace an output. False in a terminal: there, `display()` prints the text/plain of the bundle."""
     may_be_cleared = False
-    """True if `clear_output()` in the redirected code clears this target. If a target shows a transcript, this is False."""
+    """True if `clear_output()` in the redirected code clears this place. If the place shows a transcript, this is False."""
+
+    @classmethod
+    def here(cls) -> Cell:
+        """Return the place to which the calling code's output goes now. Threads and later cells do not change it."""
+        return get_target() or _find_running_cell()
+
+    @classmethod
+    def outside_tools(cls) -> Cell:
+        """Return the same as `here`; for code in a tool, the place of the tool's run, since the run may capture its output."""
+        place = get_target()
+        while isinstance(place, _Capture):
+            place = place.outer
+        return place or _find_running_cell()
 
     def write(self, name: str, text: str) -> None: ...
     def flush(self, name: str) -> None: ...
     def publish(self, bundle: Bundle) -> None: ...
-    def clear(self, wait: bool = True) -> None: ...  # noqa: FBT001, FBT002 - IPython's own signature
+
+    def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002 - IPython's own signature
+        """Remove all outputs here. With `wait`, they disappear when the next output arrives, so that the page does not flicker."""
+
+    def display(self, bundle: Mapping[str, object], display_id: str | None = None) -> None:
+        """Show a MIME bundle as a new output. The values in `bundle` have JSON types; pictures may be bytes."""
+        self.publish(Bundle(bundle, None, display_id))
+
+    def update(self, bundle: Mapping[str, object], display_id: str) -> None:
+        """Replace the output that has this `display_id`. If `can_update` is False, do nothing."""
+        if self.can_update:
+            self.publish(Bundle(bundle, None, display_id, replaces=True))
+
+    @contextmanager
+    def outputs(self) -> Iterator[None]:
+        """Send prints and displays of the block, of its tasks, and of threads in a copy of its context to this place.
+
+        If a thread may still run after the end of the run, the code in the thread must use this context manager, too.
+        """
+        with redirect_output(self):
+            try:
+                yield
+            finally:  # so that these prints appear before later prints of the cell
+                flush(self)
+
+    @contextmanager
+    def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
+        """Do the same as `outputs` for a whole run, and include threads that its tools leave behind.
+
+        If `may_be_cleared` is True, `clear_output()` in a tool clears this place. If not, `clear_output()` does nothing.
+        """
+        self.may_be_cleared = may_be_cleared
+        with redirect_tool(self), self.outputs():
+            yield
 
 
-_target: ContextVar[Target | None] = ContextVar("toolloop_output")
+_target: ContextVar[Cell | None] = ContextVar("toolloop_output")
 """The target of the code in this context. None: the output is not redirected. If the variable has no value, the target depends on
 the thread (`_find_target`)."""
 
 
-def get_target() -> Target | None:
+def get_target() -> Cell | None:
     """Return the target of the current context, or None if output is not redirected."""
     return _target.get(None)
 
 
 @contextmanager
-def redirect_output(target: Target | None) -> Iterator[None]:
+def redirect_output(target: Cell | None) -> Iterator[None]:
     """Send output of the block, its tasks, and threads in a copy of its context to `target`. None: output is not redirected."""
     hooks = _install_hooks() if target is not None else []
     before = get_target()
@@ -86,7 +138,7 @@ def redirect_output(target: Target | None) -> Iterator[None]:
 
 
 @contextmanager
-def redirect_tool(target: Target) -> Iterator[None]:
+def redirect_tool(target: Cell) -> Iterator[None]:
     """Do the same as `redirect_output`, but also for threads of the block that have no copy of the context, until they end."""
     redirection = _Redirection(target, get_target())
     with redirect_output(target):
@@ -103,11 +155,11 @@ def capture(sink: Sink) -> AbstractContextManager[None]:
 
     In the block, `clear_output()` does nothing, since it would clear the whole cell. Captures may be nested or overlap.
     """
-    return redirect_tool(_SinkTarget(sink, get_target()))
+    return redirect_tool(_Capture(sink, get_target()))
 
 
-class _SinkTarget(Target):
-    def __init__(self, sink: Sink, outer: Target | None) -> None:
+class _Capture(Cell):
+    def __init__(self, sink: Sink, outer: Cell | None) -> None:
         self._sink, self.outer = sink, outer
 
     def write(self, name: str, text: str) -> None:
@@ -117,7 +169,7 @@ class _SinkTarget(Target):
         self._sink("display", bundle)
 
 
-def flush(target: Target | None) -> None:
+def flush(target: Cell | None) -> None:
     """Send the buffered prints of `target` to the front-end. If `target` is None, flush the original `stdout` and `stderr`."""
     for name in ("stdout", "stderr"):
         if target is not None:
@@ -307,8 +359,8 @@ def _hook_tracebacks(shell: Any) -> MethodHooks:
 class _Redirection:
     """The redirection of one tool or run. `outer` is the target outside of it: for a tool, the target of the tool's run."""
 
-    target: Target
-    outer: Target | None
+    target: Cell
+    outer: Cell | None
     earlier: WeakSet[threading.Thread] = field(
         default_factory=lambda: WeakSet(t for t in threading.enumerate() if t.name != IDLE_THREAD)
     )
@@ -316,7 +368,7 @@ class _Redirection:
 
 
 _entered: list[_Redirection] = []
-_owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
+_owned: WeakKeyDictionary[threading.Thread, Cell] = WeakKeyDictionary()
 """A thread that still runs after its tool has ended -> the target of the tool."""
 _NOT_OF_A_TOOL = (
     "asyncio_",
@@ -336,7 +388,7 @@ def _find_innermost() -> _Redirection | None:
     return innermost[0] if len(innermost) == 1 else None
 
 
-def _find_target() -> Target | None:
+def _find_target() -> Cell | None:
     """Return the target of the calling code's context; if `_target` has no value, the target of the thread's tool, or None."""
     with suppress(LookupError):
         return _target.get()
@@ -373,94 +425,38 @@ def _redirect_threads_left(redirection: _Redirection) -> None:
     redirected.wait(1.0)
 
 
-# --- A cell as the place of a run's output.
+# --- The running cell, or the terminal.
 
 
-class Cell:
-    """The place to which a run's output goes: a cell, a `capture` block that contains the run, or a terminal."""
+def _find_running_cell() -> Cell:
+    kernel = get_kernel()
+    if kernel is None:
+        return _Terminal()
+    parent = kernel.get_parent("shell")
+    # A widget's callback has no cell. So its output goes to the cell that began last. But if an Output widget shows the
+    # output of the callback, the output goes to this widget.
+    has_no_cell = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
+    return _KernelCell(last_cell.request if has_no_cell else parent)
 
-    cell_id: str | None
-    """The id that the front-end has given the cell. JupyterLab, Notebook 7 and VS Code send an id; otherwise this is None."""
-    execution: str
-    """The id of the message that started this execution of the cell. Each execution has a different id. "" outside a kernel."""
-    can_update: bool
-    """True if `update()` can replace an output. False in a terminal: there, `display()` prints the text/plain of the bundle."""
 
-    def __init__(self, target: Target | None) -> None:
-        """Make the place for the output that goes to `target`. If `target` is None, this is the running cell, or the terminal."""
-        kernel = get_kernel()
-        if target is None and kernel is not None:
-            parent = kernel.get_parent("shell")
-            # A widget's callback has no cell. So its output goes to the cell that began last. But if an Output widget shows the
-            # output of the callback, the output goes to this widget.
-            has_no_cell = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
-            target = _CellTarget(last_cell.request if has_no_cell else parent)
-        self._target = target
-        request = target.request if isinstance(target, _CellTarget) else {}
-        self.cell_id = (request.get("metadata") or {}).get("cellId")
-        self.execution = get_id(request)
-        # JupyterLab's Output widget (jupyterlab_widgets 3) ignores `update_display_data` messages.
-        self.can_update = target is not None and not (request and _is_shown_by_widget(request))
+class _Terminal(Cell):
+    """A terminal with IPython, or plain Python: output goes where it would go without us."""
 
-    @classmethod
-    def here(cls) -> Cell:
-        """Return the place to which the calling code's output goes now. Threads and later cells do not change it."""
-        return cls(get_target())
+    can_update = False
 
-    @classmethod
-    def outside_tools(cls) -> Cell:
-        """Return the same as `here`; for code in a tool, the place of the tool's run, since the run may capture its output."""
-        target = get_target()
-        while isinstance(target, _SinkTarget):
-            target = target.outer
-        return cls(target)
-
-    def display(self, bundle: Mapping[str, object], display_id: str | None = None) -> None:
-        """Show a MIME bundle as a new output. The values in `bundle` have JSON types; pictures may be bytes."""
-        if self._target is not None:
-            self._target.publish(Bundle(bundle, None, display_id))
-        elif get_shell() is not None:
+    def publish(self, bundle: Bundle) -> None:
+        if get_shell() is not None:
             get_shell().display_pub.publish(data=dict(bundle))
         elif "text/plain" in bundle:
             sys.stdout.write(f"{bundle['text/plain']}\n")
 
-    def update(self, bundle: Mapping[str, object], display_id: str) -> None:
-        """Replace the output that has this `display_id`. If `can_update` is False, do nothing."""
-        if self._target is not None and self.can_update:
-            self._target.publish(Bundle(bundle, None, display_id, replaces=True))
-
-    def clear(self) -> None:
-        """Remove all outputs at this place. They disappear when the next output arrives, so that the page does not flicker."""
-        if self._target is not None:
-            self._target.clear()
-
     @contextmanager
     def outputs(self) -> Iterator[None]:
-        """Send prints and displays of the block, of its tasks, and of threads in a copy of its context to this place.
-
-        If a thread may still run after the end of the run, the code in the thread must use this context manager, too.
-        """
-        if self._target is None:
-            yield
-            return
-        with redirect_output(self._target):
-            try:
-                yield
-            finally:  # so that these prints appear before later prints of the cell
-                flush(self._target)
+        yield
 
     @contextmanager
     def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
-        """Do the same as `outputs` for a whole run, and include threads that its tools leave behind.
-
-        If `may_be_cleared` is True, `clear_output()` in a tool clears this place. If not, `clear_output()` does nothing.
-        """
-        if self._target is None:
-            yield
-            return
-        self._target.may_be_cleared = may_be_cleared
-        with redirect_tool(self._target), self.outputs():
-            yield
+        yield
 
 
 def _is_shown_by_widget(message: Message) -> bool:
@@ -469,15 +465,18 @@ def _is_shown_by_widget(message: Message) -> bool:
     return any(getattr(widget, "msg_id", None) == get_id(message) for widget in list(find_widgets().values()))
 
 
-class _CellTarget(Target):
-    """Sends output to one cell, even if another cell is running.
+class _KernelCell(Cell):
+    """A cell of a notebook. Its output goes to this cell, even if another cell is running.
 
     For this, it has copies of the kernel's output objects. The parent of the copies is always this cell.
     If `%%capture` or a test has replaced one of ipykernel's output objects, the replacement itself is used, not a copy of it.
     """
 
     def __init__(self, request: Message) -> None:
-        self.request = request
+        self.cell_id = (request.get("metadata") or {}).get("cellId")
+        self.execution = get_id(request)
+        # JupyterLab's Output widget (jupyterlab_widgets 3) ignores `update_display_data` messages.
+        self.can_update = not (request and _is_shown_by_widget(request))
         # In ipykernel >= 6.23, each output object has two places for its parent: a context variable, and a default for all other
         # contexts. The copies are made in a temporary context. So the variable has no value later, and the default applies in
         # all threads and tasks.
