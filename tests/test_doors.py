@@ -22,7 +22,7 @@ from toolloop_jupyter.core.models.providers import ProviderRequest
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live import stepper as stepping
 from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
-from toolloop_jupyter.notebook.magic import commands, doctor
+from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.rows.page import LinesNowAndThen, RenewedLine
@@ -203,7 +203,7 @@ DOORS = {
     "notice": lambda **_: str(make_bundle([blocks.notice(f"with {KEY}", "warning")])),
     "retry": lambda **_: str(make_bundle([blocks.retry_block(Retry(1, KEY, KEY))])),
     "dry run": lambda run, **_: str(make_bundle([stepping.request_block(run.request, sent=False)])),
-    "doctor": lambda **_: str(doctor._render([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
+    "doctor": lambda **_: str(commands._render([commands.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),
     "%toolloop history": lambda run, **_: str(commands.history(book(run))),

@@ -15,7 +15,7 @@ from toolloop_jupyter.core.events.errors import Mistake
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.kernel import where
 from toolloop_jupyter.notebook.live import asking
-from toolloop_jupyter.notebook.magic import doctor
+from toolloop_jupyter.notebook.magic import commands as doctor
 
 REAL_ROUTE = kernel.delivers_clicks
 NO_CLICK = doctor.Finding("approval buttons", "note", "")
