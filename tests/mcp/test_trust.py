@@ -264,7 +264,7 @@ def test_nobody_there_declines(connect, server):
 
 async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
     """Choices with titles are a list to choose from, with the titles; an optional field that cannot be empty is not in what is sent."""
-    from toolloop_jupyter.mcp.questions import Asker
+    from toolloop_jupyter.mcp.tools import Asker
     from toolloop_jupyter.notebook.widgets.edit_form import field_specs
 
     red, green = {"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}
@@ -302,15 +302,20 @@ async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
     )
 
 
-def test_what_does_not_fit_the_form_is_not_sent():
+async def test_what_does_not_fit_the_form_is_not_sent():
     """A person's edit that the form does not take is refused where they type it."""
-    from toolloop_jupyter.core.tools import InvalidArguments
-    from toolloop_jupyter.mcp.questions import FilledForm
+    from toolloop_jupyter.mcp.tools import Asker
 
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    assert FilledForm.read(schema, {"n": 1}).json == {"n": 1}
-    with pytest.raises(InvalidArguments, match="n: expected an integer"):
-        FilledForm.read(schema, {"n": "x"})
+
+    async def ask(approval):
+        with pytest.raises(ValueError, match="n: expected an integer"):
+            approval.allow({"n": "x"})
+        approval.allow({"n": 1})
+        return approval.decision
+
+    asker = Asker("book", "the server", ToolContext(ask=ask))
+    assert await asker.ask("Which?", schema) == ("accept", {"n": 1})
 
 
 def test_words_of_a_model_are_refused(connect):

@@ -14,6 +14,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Literal, TypeAlias
 
@@ -21,12 +22,12 @@ from ..core.events import Approval, Check, Decision, Mistake, Progress
 from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
 from ..core.text import hide, list_some, make_wire_name, plain
-from ..core.tools import ToolContext, ToolSource
+from ..core.tools import JsonSchema, ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link, ServerLog
-from .questions import Asker, Askers
 from .schema import UnusableSchema
 from .target import Target, read_roots, read_target
 from .tools import (
+    Asker,
     ServerError,
     ServerTool,
     ToolChoice,
@@ -201,66 +202,71 @@ def _read_names(given: Iterable[str]) -> frozenset[str]:
 
 
 class _ToolList:
-    """Two lists of the server's tools: the one that was read last, and the pinned one. A person sees the pinned list.
-
-    Each list maps a tool's name to the tool as JSON text.
-    """
+    """The pinned list of the server's tools: a person has seen this list. It maps a tool's name to the tool as JSON text."""
 
     def __init__(self) -> None:
-        self._listed: dict[str, str] = {}
         self._pinned: dict[str, str] = {}
         self._news: object | None = None
-        """None if `_listed` is up to date. Whenever the server's list may have changed, this becomes a new object."""
+        """None if the server's list is the pinned one. Whenever the server may have changed its list, this becomes a new object."""
 
     def note_change(self) -> None:
         """Note that the server's list may have changed."""
         self._news = object()
 
-    async def read(self, client: Any) -> list[Any]:
-        """Read the tools of all pages of the list: at most MOST_TOOLS tools and _MOST_PAGES pages.
+    @property
+    def has_changed(self) -> bool:
+        """True if the server may have changed its list since it was pinned."""
+        return self._news is not None
 
-        If several tools have the same name, only the first one is used. If the list may have changed during the reading, the
-        next call of a tool reads the list again.
-        """
-        news, cursor = self._news, None
-        found: dict[str, Any] = {}
-        for _ in range(_MOST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            for one in page.tools:
-                found.setdefault(one.name, one)
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= MOST_TOOLS:
-                break
-        listed = list(found.values())[:MOST_TOOLS]
-        self._listed = {one.name: describe_listed(one) for one in listed}
-        if self._news is news:
-            self._news = None
+    async def pin(self, client: Any) -> list[Any]:
+        """Read the server's list, pin it, and return its tools."""
+        news, listed = self._news, await _read_tools(client)
+        self._pinned = {one.name: describe_listed(one) for one in listed}
+        self._forget(news)
         return listed
-
-    def pin(self) -> None:
-        """Pin the list that was read last: from now on, a person sees this list."""
-        self._pinned = self._listed
 
     async def check(self, tool: ServerTool, client: Any) -> None:
         """Raise ServerError if the server has removed the tool, or has changed it since it was pinned.
 
-        If the list may have changed, read it first. If a second call begins before the new list is there, it reads the list, too.
+        If the server may have changed its list, this reads the list first, until `pin` is called or the list is the pinned one.
         """
-        if self._news is not None:
-            await self.read(client)
-        now = self._listed.get(tool.own_name)
-        if now is None:
+        news, now = self._news, self._pinned
+        if news is not None:
+            now = {one.name: describe_listed(one) for one in await _read_tools(client)}
+            if now == self._pinned:
+                self._forget(news)
+        if tool.own_name not in now:
             raise ServerError(f"{tool.name} was not run: the server does not have it any more")
-        if now != tool.listed:
+        if now[tool.own_name] != tool.listed:
             raise ServerError(
                 f"{tool.name} was not run: the server has changed its description or schema since it was listed; "
                 "a person has to check the change and call refresh() on the connection"
             )
 
-    @property
-    def has_changed(self) -> bool:
-        """True if the list that was read last differs from the pinned list, or if the server may have changed its list since."""
-        return self._news is not None or self._listed != self._pinned
+    def _forget(self, news: object | None) -> None:
+        """Forget `news`, since the list was read after it. Newer news stays: the list may have changed during the reading."""
+        if self._news is news:
+            self._news = None
+
+
+async def _read_tools(client: Any) -> list[Any]:
+    """Read all pages of the server's list: at most MOST_TOOLS tools and _MOST_PAGES pages. Of several tools with the same name,
+    only the first one is used.
+    """
+    cursor = None
+    found: dict[str, Any] = {}
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for one in page.tools:
+            found.setdefault(one.name, one)
+        cursor = page.next_cursor
+        if cursor is None or len(found) >= MOST_TOOLS:
+            break
+    return list(found.values())[:MOST_TOOLS]
+
+
+_current: ContextVar[Asker | None] = ContextVar("toolloop_mcp_asker", default=None)
+"""The Asker of the tool call that this task makes. In older versions of the protocol, questions arrive in another task."""
 
 
 class _Life:
@@ -275,19 +281,19 @@ class _Life:
         self.closed = False
         self._lock = threading.Lock()
         self._link: Link | None = None
-        self._askers = Askers()
+        self._askers: list[Asker] = []
+        """The Asker of each tool call that is running."""
         self.title, self.short_name = target.title, "server"
 
     # --- from code without `await` ---
 
     def list_tools(self) -> list[Any]:
-        """Read the server's list of tools, and pin the tools in the list. Raises ConnectionFailed."""
+        """Read and pin the server's list of tools. Raises ConnectionFailed."""
         link = self._open()
-        outcome = link.run_sync(self.list.read, self._handshake)
+        outcome = link.run_sync(self.list.pin, self._handshake)
         if outcome.error is not None:
             why = f"{self.title} gives no list of its tools: {link.explain(outcome.error)}"
             raise ConnectionFailed(self.log.add_last_words(why)) from None
-        self.list.pin()
         listed: list[Any] = outcome.value
         return listed
 
@@ -342,12 +348,21 @@ class _Life:
 
         async def work(client: Any) -> object:
             await self.list.check(tool, client)
-            with self._askers.running(asker):
+            self._askers.append(asker)
+            _current.set(asker)  # this task is only for this call
+            try:
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+            finally:
+                self._askers.remove(asker)
             # The result is read on the link's thread, since a long result would block the run's loop.
             return read_result(tool, result)
 
         return work
+
+    async def _ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
+        """Ask a person a question of the server. Decline it if it is not known to which tool call the question belongs."""
+        asker = _current.get() or (self._askers[0] if len(self._askers) == 1 else None)
+        return await asker.ask(message, schema) if asker else ("decline", None)
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
         """Return the value in `outcome`. Raises ServerError; if the server is gone, its last lines on stderr are in the error."""
@@ -387,7 +402,7 @@ class _Life:
                 self.log,
                 self._handshake,
                 on_change=self.list.note_change,
-                find_asker=self._askers.find,
+                ask=self._ask,
             )
             info = link.open().server_info
             if self._link is not None:

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ..core.events import HarnessError, Mistake
 from ..core.execution import Outcome, attempt, attempt_apart, describe_error
 from ..core.text import hide, plain, settle_lines
-from .questions import Asker
 from .target import Target
 
 if TYPE_CHECKING:
@@ -124,13 +123,13 @@ class Link:
         handshake: float,
         *,
         on_change: Callable[[], None],
-        find_asker: Callable[[], Asker | None],
+        ask: Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any] | None]]],
     ) -> None:
         """`handshake`: seconds that the server has to answer. `on_change` is called on the link's thread when the server reports
-        that its tools have changed. `find_asker` returns the Asker that shows a server's question to a person, or None.
+        that its tools have changed. `ask` asks a person a question of the server (see `Asker.ask`).
         """
         self._target, self._log, self._handshake = target, log, handshake
-        self._on_change, self._find_asker = on_change, find_asker
+        self._on_change, self._ask = on_change, ask
         self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancel: Callable[[], None] = lambda: None
@@ -325,13 +324,12 @@ class Link:
         return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
-        """Ask a person the server's question. Decline it if no person can be asked, or if the question has no form."""
+        """Ask a person the server's question. Decline a question without a form, for example one that sends to a web page."""
         from mcp_types import ElicitResult
 
-        asker = self._find_asker()
-        if asker is None or getattr(asked, "mode", "form") != "form":
+        if getattr(asked, "mode", "form") != "form":
             return ElicitResult(action="decline")
-        action, content = await asker.ask(asked.message, asked.requested_schema)
+        action, content = await self._ask(asked.message, asked.requested_schema)
         return ElicitResult(action=action, content=content)
 
     @asynccontextmanager

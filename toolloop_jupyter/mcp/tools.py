@@ -1,4 +1,4 @@
-"""Make a tool of the notebook from a server's tool, and read the results of the tool's calls."""
+"""Make a tool of the notebook from a server's tool, read the results of its calls, and show the server's questions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import base64
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import keyword
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..core.events import Mistake
+from ..core.events import Approval, Mistake
 from ..core.execution import Raised, attempt_call
 from ..core.text import list_some, make_wire_name, plain, shorten
-from ..core.tools import DescribedTool, JsonSchema, Tool, ToolContext, ToolSettings
+from ..core.tools import DescribedTool, InvalidArguments, JsonSchema, Tool, ToolContext, ToolSettings
 from .schema import SchemaArguments, UnusableSchema, check_schema, find_problem, make_offered
 
 LONGEST_DESCRIPTION = 10_000
 """How many characters of a tool's description are used at most."""
+LONGEST_QUESTION = 2_000
+"""How many characters of a server's question are shown at most."""
 CONTEXT = "context"
 _HINTS = {
     "read_only_hint": ("it only reads", "it may change something"),
@@ -28,6 +31,7 @@ _HINTS = {
     "open_world_hint": ("it reaches beyond the server", "it stays within the server"),
 }
 """A hint of the protocol -> (the text if the hint is true, the text if the hint is false)."""
+_EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}
 
 
 class ServerError(Exception):
@@ -237,3 +241,83 @@ def _read_part(part: Any) -> str | bytes | None:
     if kind == "resource_link":
         return f"[{plain(str(part.name))}: {plain(str(part.uri))}]"
     return f"[{plain(str(kind))}, left out]"
+
+
+# --- questions --------------------------------------------------------------------------------------------------
+
+
+class Asker:
+    """Shows a server's questions to a person during one tool call. The protocol calls this "elicitation".
+
+    A question is a form. The server gets the filled form only if the person sends it.
+    """
+
+    def __init__(self, tool: str, server: str, context: ToolContext) -> None:
+        self._tool, self._server, self._context = tool, server, context
+        self._numbers = itertools.count(1)
+
+    async def ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
+        """Ask the person. Return ("accept", the filled form), ("decline", None) or ("cancel", None).
+
+        The question is also declined if no person can be asked, or if the schema or the filled form is not valid.
+        """
+
+        def check(edited: Mapping[str, object]) -> None:
+            if problem := find_problem(schema, dict(edited)):
+                raise InvalidArguments(problem)
+
+        if isinstance(attempt_call(check_schema, schema), Raised):
+            return "decline", None
+        shown = _show_choices(schema)
+        approval = Approval(
+            tool=self._tool,
+            input=_fill_in(shown),
+            call_id=f"{self._context.call_id}.{next(self._numbers)}",
+            schema=shown,
+            origin=f"Asked by {self._server}, for {self._tool}. What you send goes to the server; no model sees it first.",
+            question=plain(message).strip()[:LONGEST_QUESTION] or "The server asks for this",
+            check=check,
+            scopes=("call",),
+            number=self._context.number,
+        )
+        decision = await self._context.ask(approval)
+        if not decision.allowed:
+            return ("cancel" if decision.by == "stop" else "decline"), None
+        content = dict(approval.input if decision.arguments is None else decision.arguments)
+        return ("decline", None) if find_problem(schema, content) else ("accept", content)
+
+
+def _show_choices(schema: JsonSchema) -> JsonSchema:
+    """Return the schema for the form. Choices with titles (`oneOf` of constants) become an `enum`, described by the titles."""
+    properties = dict(schema.get("properties") or {})
+    for name, part in properties.items():
+        options = part.get("oneOf", part.get("anyOf")) if isinstance(part, Mapping) else None
+        if isinstance(options, list) and all(isinstance(one, Mapping) and "const" in one for one in options):
+            titles = ", ".join(f"{one['const']}: {one['title']}" for one in options if "title" in one)
+            described = " · ".join(plain(str(words)) for words in (part.get("description"), titles) if words)
+            rest = {key: value for key, value in part.items() if key not in ("oneOf", "anyOf")}
+            properties[name] = {**rest, "description": described, "enum": [one["const"] for one in options]}
+    return {**schema, "properties": properties}
+
+
+def _fill_in(schema: JsonSchema) -> dict[str, object]:
+    """Return the values that the form shows first: for each field its default, its first choice, or an empty value.
+
+    An optional field for which an empty value is not valid is left out, for example a text with a `format` or a `minLength`.
+    """
+    required = schema.get("required") or ()
+    filled: dict[str, object] = {}
+    for name, part in (schema.get("properties") or {}).items():
+        if not isinstance(part, Mapping):
+            continue
+        choices = part.get("enum")
+        if "default" in part:
+            filled[name] = part["default"]
+        elif isinstance(choices, list) and choices:
+            filled[name] = choices[0]
+        elif part.get("type") in _EMPTY:
+            empty = part.get("minimum", _EMPTY[part["type"]])
+            is_wrong = "format" in part or find_problem({"properties": {"it": part}}, {"it": empty})
+            if name in required or not is_wrong:
+                filled[name] = empty
+    return filled
