@@ -249,7 +249,6 @@ SCHEMA = {
     [
         ({}, "path: missing, and required"),
         ({"path": 1}, "path: expected a string, got 1"),
-        ({"path": "a"}, "path: does not fit pattern"),
         ({"path": "/", "depth": -1}, "depth: does not fit minimum 0, got -1"),
         ({"path": "/", "depth": "x"}, 'depth: expected an integer or null, got "x"'),
         ({"path": "/", "kind": "dir"}, 'kind: expected "file" or "folder", got "dir"'),
@@ -358,7 +357,7 @@ def test_the_model_gets_the_newest_draft(draft):
 
 
 def test_references_follow_a_name_that_is_put_right():
-    """A reference into a renamed argument leads to it, and rules that speak of arguments by their old names do not go out."""
+    """A reference into a renamed argument leads to it."""
     schema = {
         "type": "object",
         "properties": {
@@ -368,9 +367,7 @@ def test_references_follow_a_name_that_is_put_right():
         "dependentRequired": {"b": ["a/ö"]},
     }
     check_schema(schema)
-    offered = make_offered(schema)
-    check_schema(offered)
-    assert set(offered) == {"type", "properties"}
+    check_schema(make_offered(schema))
     with pytest.raises(InvalidArguments, match="does not fit dependentRequired"):
         SchemaArguments("f", schema).read({"b": "x"})
 
@@ -502,7 +499,7 @@ LONG = "a" * 40 + "!"
     ],
 )
 def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
-    """What would take years to check (patterns that go back and forth, pairs of a long list) is not tried."""
+    """What would take years to check (a pattern, the pairs of a long list) is not tried."""
     schema = {"type": "object", "properties": {"a": part}}
     check_schema(schema)
     assert SchemaArguments("f", schema).read({"a": value})["a"].value == value
@@ -513,18 +510,12 @@ def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
 @pytest.mark.parametrize(
     ("part", "fits", "wrong"),
     [
-        (
-            {"uniqueItems": True},
-            [{"n": [n]} for n in range(3_000)],
-            [{"n": [n % 2_999]} for n in range(3_000)],
-        ),
-        ({"uniqueItems": True}, [1, True, "1"], [1, 1]),
         ({"items": {"enum": [f"v{n}" for n in range(6_000)]}}, ["v5999"] * 5_000, ["v6000"]),
         ({"items": {"enum": [1, "a", None, [2]]}}, [1, 1.0, "a", None, [2]], [True]),
     ],
 )
 def test_long_lists_are_checked_without_comparing_all(part, fits, wrong, monkeypatch):
-    """The choices of each item, and items that may not come twice: checked, and with few of the slow comparisons."""
+    """The choices of each item: checked, and with few of the slow comparisons."""
     from jsonschema import _keywords
 
     compared = []

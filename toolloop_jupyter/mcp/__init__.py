@@ -7,7 +7,7 @@ from the server, and their calls run on the server.
 """
 
 from .connection import Connection, connect
-from .link import ConnectionFailed
-from .tools import ServerError, ServerTool
+from .link import ConnectionFailed, ServerError
+from .tools import ServerTool
 
 __all__ = ["Connection", "ConnectionFailed", "ServerError", "ServerTool", "connect"]

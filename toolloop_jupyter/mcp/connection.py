@@ -23,12 +23,11 @@ from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
 from ..core.text import hide, list_some, make_wire_name, plain
 from ..core.tools import JsonSchema, ToolContext, ToolSource
-from .link import HANDSHAKE, ConnectionFailed, Link, ServerLog
+from .link import HANDSHAKE, ConnectionFailed, Link, ServerError, ServerLog
 from .schema import UnusableSchema
 from .target import Target, read_roots, read_target
 from .tools import (
     Asker,
-    ServerError,
     ServerTool,
     ToolChoice,
     describe_listed,
@@ -299,7 +298,7 @@ class _Life:
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
         """Call a tool directly from the user's code; no model is involved. Raises ServerError."""
-        link = self._open_again()
+        link = self._open()
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
     def ping(self) -> str:
@@ -325,15 +324,11 @@ class _Life:
         """Call a tool. Raises ServerError. If the caller is cancelled, the server gets the protocol's cancel message."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
-            link = await in_thread(self._open_again)
+            link = await in_thread(self._open)
 
         async def ask(approval: Approval) -> Decision:
             """Ask a person. This function is called on the link's loop, but `context.ask` must run on the loop of the run."""
-
-            async def ask_there() -> Decision:
-                return await context.ask(approval)
-
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_there(), loop))
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(context.ask(approval), loop))
 
         here = dataclasses.replace(context, ask=ask)
         return self._read(link, await link.run(self._work(tool, arguments, here)))
@@ -379,13 +374,6 @@ class _Life:
         raise ServerError(link.explain(error, 2_000)) from None
 
     # --- links ---
-
-    def _open_again(self) -> Link:
-        """Do the same as `_open`, but raise ServerError."""
-        try:
-            return self._open()
-        except ConnectionFailed as error:
-            raise ServerError(str(error)) from None
 
     def _open(self) -> Link:
         """Return the open link. If there is none, open a new link. Raises ConnectionFailed.

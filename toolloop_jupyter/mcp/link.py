@@ -56,7 +56,11 @@ _LISTENED = "2026-07-28"
 """The first version of the protocol in which a client can listen for changes of the list of tools."""
 
 
-class ConnectionFailed(HarnessError):
+class ServerError(Exception):
+    """Raised if a server's tool reports an error, or if the server cannot answer."""
+
+
+class ConnectionFailed(HarnessError, ServerError):
     """Raised if a server cannot be reached, or does not answer with valid MCP messages. The text is one line with the reason."""
 
     _shown_as = "toolloop"
@@ -190,7 +194,7 @@ class Link:
     async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
         """Run `work(client)` on the link's thread. A cancel of the caller also cancels the work.
 
-        If the link has ended, the work does not run, and the outcome's error is ConnectionFailed.
+        If the link has ended, the work does not run, and the outcome's error is ConnectionError.
         """
         return await asyncio.wrap_future(self._begin(work))
 
@@ -201,13 +205,12 @@ class Link:
             return future.result(timeout)
         except concurrent.futures.TimeoutError:
             future.cancel()
-            why = f"{self._target.title} gave no answer within {timeout:g} s"
+            return Outcome(error=TimeoutError(f"{self._target.title} gave no answer within {timeout:g} s"))
         except concurrent.futures.CancelledError:  # the link has ended meanwhile
-            why = _CLOSED
+            return Outcome(error=ConnectionError(_CLOSED))
         except BaseException:
             future.cancel()
             raise
-        return Outcome(error=ConnectionFailed(why))
 
     def _begin(self, work: Callable[[Client], Awaitable[object]]) -> concurrent.futures.Future[Outcome]:
         client, loop = self._client, self._loop
@@ -222,12 +225,12 @@ class Link:
             except RuntimeError:  # the loop was closed just now
                 begun.close()
         closed: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
-        closed.set_result(Outcome(error=ConnectionFailed(_CLOSED)))
+        closed.set_result(Outcome(error=ConnectionError(_CLOSED)))
         return closed
 
     def lost(self, error: BaseException) -> bool:
         """Return True if the error of a call means that the server is gone."""
-        if self.ended or isinstance(error, ConnectionFailed):
+        if self.ended:
             return True
         import anyio
         from mcp_types import CONNECTION_CLOSED

@@ -1,12 +1,11 @@
 """Check a server's JSON schema, rewrite the schema for the model, and check arguments against it.
 
 The schema comes from outside and may be hostile. So its references are never fetched from the network, its size is limited, and
-patterns that could take very long are not tried.
+patterns are not tried here, but only by the server.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
@@ -30,6 +29,7 @@ from ..core.tools import (
     JsonObject,
     JsonSchema,
     adapt_schema,
+    explain_unknown,
     map_schema,
     parse_arguments,
     shorten_json,
@@ -54,13 +54,7 @@ _TYPES = {
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Matches the names that all providers accept for a property."""
-_BY_NAME = frozenset(
-    ("dependentRequired", "dependentSchemas", "dependencies", "if", "then", "else", "propertyNames")
-)
-"""Keywords that contain names of arguments. If an argument gets a new name, these keywords are removed at the top level."""
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
-_MOST_PATTERN = 200
-"""If a pattern has more characters, it is not tried."""
 
 
 class UnusableSchema(ValueError):
@@ -71,7 +65,8 @@ def check_schema(schema: JsonSchema) -> None:
     """Raise UnusableSchema if providers refuse this schema, or if arguments cannot be checked against it."""
     if is_deeper(schema):
         raise UnusableSchema("its schema is nested too deep")
-    text = attempt_call(_write, schema)
+    # Not valid in JSON: NaN, and half of a surrogate pair.
+    text = attempt_call(lambda: json.dumps(schema, ensure_ascii=False, allow_nan=False).encode().decode())
     if isinstance(text, Raised):
         raise UnusableSchema("its schema has a text or a number that JSON cannot contain")
     if len(text) > LONGEST:
@@ -93,13 +88,6 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema(
             "its schema uses an old draft and cannot be written in the newest draft, but providers require the newest draft"
         )
-
-
-def _write(schema: JsonSchema) -> str:
-    """Return the JSON that a provider gets. Raises ValueError for NaN and for half of a surrogate pair."""
-    text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
-    text.encode()
-    return text
 
 
 def _check_reference(part: Any, look_up: Callable[[str], Any]) -> None:
@@ -139,8 +127,6 @@ def make_offered(schema: JsonSchema) -> JsonSchema:
     wire = {own: key for key, own in find_wire_names(schema).items()}
     made = map_schema(adapt_schema(schema), functools.partial(_adapt_part, wire))
     if wire:
-        for keyword in _BY_NAME & made.keys():
-            del made[keyword]
         described = {
             own: {"description": plain(own), **part} if own in wire and isinstance(part, dict) else part
             for own, part in made["properties"].items()
@@ -168,8 +154,7 @@ def _adapt_part(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
 # --- checking a value -------------------------------------------------------------------------------------------
 #
 # A short schema can cause endless work: a pattern that backtracks, definitions that double at each step, or a comparison of all
-# pairs in a long list. So the number of keywords that are tried is limited. If the check of a keyword could take very long, this
-# keyword is not checked here, but only by the server.
+# pairs in a long list. So the number of keywords that are tried is limited, and some keywords are left to the server.
 
 _Errors: TypeAlias = Iterable[jsonschema.ValidationError]
 _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
@@ -188,17 +173,21 @@ def _find_draft(schema: JsonSchema) -> type[Validator]:
     return found
 
 
+_TRY_NAME_PATTERNS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
+_LEFT_TO_SERVER = frozenset({"pattern", "uniqueItems"})
+"""Keywords whose check may take very long."""
+
+
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
     """Return a validator class for `draft` that counts the keywords that it checks.
 
-    `names_by_pattern`: the schema has patterns for property names. Keywords that try such patterns are not checked.
+    `names_by_pattern`: the schema has patterns for property names. Keywords that try such patterns are left to the server, too.
     """
-    own: dict[str, _Check] = {**draft.VALIDATORS, **_OWN_CHECKS}
-    if names_by_pattern:
-        off = {"patternProperties", "additionalProperties", "unevaluatedProperties"}
-        own |= dict.fromkeys(off & own.keys(), lambda *_: ())
-    made: type[Validator] = extend(draft, {key: _count(check) for key, check in own.items()})
+    left_out = _LEFT_TO_SERVER | (_TRY_NAME_PATTERNS if names_by_pattern else set())
+    own: dict[str, _Check] = {**draft.VALIDATORS, "enum": _check_enum}
+    counted = {key: _count(check) for key, check in own.items() if key not in left_out}
+    made: type[Validator] = extend(draft, {**counted, **dict.fromkeys(left_out, lambda *_: ())})
     return made
 
 
@@ -213,14 +202,6 @@ def _count(check: _Check) -> _Check:
     return counted
 
 
-def _check_distinct(_validator: Validator, wanted: Any, instance: Any, _schema: Any) -> _Errors:
-    """Check `uniqueItems` without a comparison of all pairs of items. 1 and 1.0 count as different items."""
-    if wanted and isinstance(instance, list):
-        texts = {json.dumps(item, sort_keys=True) for item in instance}
-        if len(texts) < len(instance):
-            yield jsonschema.ValidationError("has an item twice")
-
-
 def _check_enum(validator: Validator, wanted: Any, instance: Any, schema: Any) -> _Errors:
     """Check `enum`. Python compares the value with all choices first, since this is fast.
 
@@ -229,29 +210,6 @@ def _check_enum(validator: Validator, wanted: Any, instance: Any, schema: Any) -
     equal = [one for one in wanted if one == instance]
     check: _Check = jsonschema.Draft202012Validator.VALIDATORS["enum"]
     return check(validator, equal[:_MOST], instance, schema)  # type: ignore[no-any-return]
-
-
-def _check_pattern(_validator: Validator, pattern: Any, instance: Any, _schema: Any) -> _Errors:
-    """Check `pattern` if it is certain that the check is fast. In all other cases, only the server checks the value."""
-    if not isinstance(instance, str) or not isinstance(pattern, str) or len(pattern) > _MOST_PATTERN:
-        return
-    if len(instance) <= _longest_match(pattern) and attempt_call(re.search, pattern, instance) is None:
-        yield jsonschema.ValidationError(f"must match {pattern}")
-
-
-_OWN_CHECKS = {"enum": _check_enum, "uniqueItems": _check_distinct, "pattern": _check_pattern}
-"""Our own checks for keywords. The checks of jsonschema take seconds for a long list, and may never end for a pattern."""
-
-
-def _longest_match(pattern: str) -> int:
-    """Return a limit: the pattern is tried only on texts with at most this many characters. -1: the pattern is never tried.
-
-    Each repetition or alternative in the pattern (`*`, `+`, `?`, `{1,9}`, `|`) may multiply the time by the length of the text.
-    """
-    choices = len(re.findall(r"(?<!\\)(?:[*+|]|(?<!\()\?|\{\d*,\d*\})", pattern))
-    if choices > 2 or re.search(r"\)[*+?{]|\\\d|\(\?P=", pattern):
-        return -1
-    return (100_000, 2_000, 200)[choices]
 
 
 def find_problem(schema: JsonSchema, value: object) -> str:
@@ -296,10 +254,8 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
     elif kind in ("additionalProperties", "unevaluatedProperties") and isinstance(given, Mapping):
         known = [*(error.schema.get("properties") or {})] if isinstance(error.schema, Mapping) else []
         named = known if path else [shown.get(name, name) for name in known]
-        there = f"there are {', '.join(named)}" if named else "there are none"
         for name in (name for name in given if name not in known and wanted is False):
-            near = difflib.get_close_matches(name, named, 1)
-            yield f"{write(name)}: no such argument; " + (f"did you mean {near[0]}?" if near else there)
+            yield f"{write(name)}: {explain_unknown(name, named)}"
     elif kind == "type":
         kinds = wanted if isinstance(wanted, list) else [wanted]
         yield f"{write()}: expected {' or '.join(_TYPES.get(str(k), str(k)) for k in kinds)}{got}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..core.events import Mistake
+from ..core.execution import Raised, attempt_call
 from ..core.loop import read_gateway
 from ..core.text import hide_suspected, leave_out_user, plain, remember, shorten
 
@@ -124,14 +125,21 @@ def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[s
     Raises Mistake if `typed` or a value is not valid. The message contains no part of a value.
     """
     given = {} if typed is None else typed
+    takes = (
+        f"connect(): {keyword}= must be a dict that maps each name to the NAME of an environment or notebook variable "
+        f"that has the value, for example {_EXAMPLES[keyword]}"
+    )
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise Mistake(
-            f"connect(): {keyword}= must be a dict that maps each name to the NAME of an environment or notebook variable "
-            f"that has the value, for example {_EXAMPLES[keyword]}"
-        )
+        raise Mistake(takes)
     filled = {}
     for name, variable in given.items():
-        value = _look_up(variable, names)
+        value = (os.environ.get(variable) or names.get(variable)) if isinstance(variable, str) else None
+        if not isinstance(value, str) or not value.strip():
+            # A person may have written the API key itself instead of a variable's name. So the message does not repeat this text.
+            raise Mistake(f"{takes}; one of the given names is not the name of a variable that contains text")
+        # Errors of other libraries may show a line break in the value as two characters. Then the whole value is not found in
+        # the error. So each line of the value is hidden, too.
+        remember([value, *map(str.strip, value.splitlines())])
         if keyword == "headers":
             value = value.strip()  # an API key that was read from a file may end with a line break
             is_valid = bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
@@ -143,21 +151,6 @@ def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[s
             )
         filled[name] = value
     return filled
-
-
-def _look_up(variable: object, names: Mapping[str, object]) -> str:
-    """Return the text in an environment variable or a notebook variable. This text is hidden in all output from now on."""
-    value = (os.environ.get(variable) or names.get(variable)) if isinstance(variable, str) else None
-    if isinstance(value, str) and value.strip():
-        # Errors of other libraries may show a line break in the value as two characters. Then the whole value is not found in
-        # the error. So each line of the value is hidden, too.
-        remember([value, *map(str.strip, value.splitlines())])
-        return value
-    # A person may have written the API key itself instead of a variable's name. So the message does not repeat this text.
-    raise Mistake(
-        "connect(): env= and headers= map each name to the NAME of an environment or notebook variable that has the value, "
-        f"for example {_EXAMPLES['headers']}; one of the given names is not the name of a variable that contains text"
-    )
 
 
 def _refuse_beside(**options: object) -> None:
@@ -174,15 +167,11 @@ def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
     """Return the addresses (file://…) of folders. Raises Mistake if a path is not an existing folder."""
     if not isinstance(given, (str, os.PathLike, Iterable)):
         raise Mistake("connect(): roots= takes folders")
-    folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     found = []
-    for folder in folders:
-        try:
-            path = Path(folder).expanduser().resolve(strict=True)
-        except (OSError, RuntimeError, TypeError, ValueError):
-            path = None
+    for folder in [given] if isinstance(given, (str, os.PathLike)) else given:
+        path = attempt_call(lambda one: Path(one).expanduser().resolve(strict=True), folder)
         # "" would mean the current folder. But "" usually comes from a variable that has no value, so "" is refused.
-        if path is None or not str(folder) or not path.is_dir():
+        if isinstance(path, Raised) or not str(folder) or not path.is_dir():
             raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
         found.append(path.as_uri())
     return tuple(found)

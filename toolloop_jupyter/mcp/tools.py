@@ -17,6 +17,7 @@ from ..core.events import Approval, Mistake
 from ..core.execution import Raised, attempt_call
 from ..core.text import list_some, make_wire_name, plain, shorten
 from ..core.tools import DescribedTool, InvalidArguments, JsonSchema, Tool, ToolContext, ToolSettings
+from .link import ServerError
 from .schema import SchemaArguments, UnusableSchema, check_schema, find_problem, make_offered
 
 LONGEST_DESCRIPTION = 10_000
@@ -32,10 +33,6 @@ _HINTS = {
 }
 """A hint of the protocol -> (the text if the hint is true, the text if the hint is false)."""
 _EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}
-
-
-class ServerError(Exception):
-    """Raised if a server's tool reports an error, or if the server cannot answer."""
 
 
 class Caller(Protocol):

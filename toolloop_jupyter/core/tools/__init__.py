@@ -5,6 +5,7 @@ from .arguments import (
     InvalidArguments,
     JsonArguments,
     SentArguments,
+    explain_unknown,
     parse_arguments,
     shorten_json,
     write_path,

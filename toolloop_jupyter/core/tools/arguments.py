@@ -20,7 +20,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -483,17 +483,22 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
     if kind == "extra_forbidden":
         return "there is no such field"
     if kind == "unexpected_keyword_argument":
-        free = [name for name in known if name not in given]
-        near = difflib.get_close_matches(path, free, 1) or difflib.get_close_matches(path, known, 1)
-        if near:
-            return f"no such argument; did you mean {near[0]}?"
-        return f"no such argument; there {'are ' + ', '.join(known) if known else 'are none'}"
+        return explain_unknown(path, known, given)
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}"
     if kind in ("enum", "literal_error"):
         return f"expected {message.removeprefix('Input should be ')}"
     message = re.sub(r"^(Value error|Assertion failed), ?", "", message)
     return re.sub(r"^Input should ?", "must ", message)
+
+
+def explain_unknown(name: str, known: Sequence[str], given: Collection[str] = ()) -> str:
+    """Return the message for an argument that is not among the `known` ones. It suggests a similar name, best one not in `given`."""
+    free = [one for one in known if one not in given]
+    near = difflib.get_close_matches(name, free, 1) or difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"no such argument; did you mean {near[0]}?"
+    return f"no such argument; there {'are ' + ', '.join(known) if known else 'are none'}"
 
 
 def shorten_json(value: object) -> str:

@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -84,7 +84,9 @@ class ToolContext:
     """The id of the tool call. The id is unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """Receives the reports of `progress()`, in the tool's thread."""
-    ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
+    ask: Callable[[Approval], Coroutine[Any, Any, Decision]] = field(
+        default=_ask_nobody, repr=False, compare=False
+    )
     """Asks the person or code that approves the run's tool calls. Only an async tool on the run's event loop can use this, while
     the tool runs."""
     number: int = 0
