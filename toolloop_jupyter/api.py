@@ -267,9 +267,7 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
     options = RowsOptions(**own, variables=dict(variables or {}))
     if callable(model := given.get("model")) and not isinstance(model, Answers):
         given["model"] = ModelOfRow(model)
-    config = _config(Harness.TOOL_LOOP, keywords)
-    ask = None if config.host.ask is None else live.ask_about_row
-    return RowsRun(config, prompt, rows, options, ask=ask)
+    return RowsRun(_config(Harness.TOOL_LOOP, keywords), prompt, rows, options)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

@@ -234,8 +234,8 @@ def test_a_question_is_a_form(connect, protocol, person, answer):
 
 def test_a_question_is_no_call_of_its_own(connect, server):
     """A question has the number of the call that it is asked in: later calls and their results keep theirs, on the page, too."""
-    from toolloop_jupyter.notebook.live.asking import name_call
     from toolloop_jupyter.notebook.transcript import CallStep, Steps
+    from toolloop_jupyter.notebook.widgets.approval_card import name_place
 
     model = ScriptedModel([call("book"), call("add", a=1)], "Done.")
     stream = agent_session(LOOP, model=model, tools=[connect(server)]).stream("Go.")
@@ -243,7 +243,7 @@ def test_a_question_is_no_call_of_its_own(connect, server):
     for event in stream:
         steps.take(event)
         if isinstance(event, Approval):
-            titles.append(name_call(event, event.number))
+            titles.append(name_place(event))
             event.allow()
         result = getattr(event, "result", result)
     assert titles == ["call 1 of this run", "asked in call 1 of this run", "call 2 of this run"]

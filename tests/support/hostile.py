@@ -81,7 +81,7 @@ def approval(p: str) -> Approval:
     """A request whose name, arguments, description, source, schema and reason are the string."""
     schema = {"properties": {p: {"type": "string", "description": p}}}
     given = {p: p, "x": [p, {p: p}]}
-    return Approval(p, given, call_id="1", description=p, source=p, schema=schema, question=p)
+    return Approval(p, given, call_id="1", description=p, source=p, schema=schema, question=p, row=p)
 
 
 def run(p: str) -> Result:
@@ -178,7 +178,7 @@ def cards(p: str) -> dict[str, str]:
     asked = approval(p)
     specs = field_specs(asked.schema, asked.input)
     return {
-        "card": question_html(asked, p),
+        "card": question_html(asked),
         "card error": error_html(p),
         **{f"label {n}": spec.note_html for n, spec in enumerate(specs)},
     }

@@ -37,7 +37,8 @@ class Desk:
     async def decide(self, approval: Approval, row: int) -> None:
         approval.allow(by="click")
 
-    async def ask(self, approval: Approval, row: int, total: int | None) -> None:
+    async def ask(self, approval: Approval) -> None:
+        row = int(approval.row.removeprefix("row ").removesuffix(f" of {self.run.total}"))
         self.asked.append(row)
         self.open += 1
         self.most = max(self.most, self.open)

@@ -7,7 +7,6 @@ import pytest
 from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.loop.permissions import deny
 from toolloop_jupyter.notebook.live.asking import NOBODY, ask_at_prompt
-from toolloop_jupyter.notebook.transcript import REACH_OF_ROWS
 from toolloop_jupyter.teaching.demo import Step
 
 
@@ -78,8 +77,8 @@ def test_a_name_with_braces_at_the_prompt(capsys):
 
 def test_the_prompt_in_a_run_for_each_row():
     """There the wider choices are the row and all rows."""
-    approval = Approval("write", {}, scopes=("call", "run", "session"), editable=False)
-    (prompt,) = ask_at(approval, "s", reach=REACH_OF_ROWS)
+    approval = Approval("write", {}, scopes=("call", "run", "session"), editable=False, row="row 17")
+    (prompt,) = ask_at(approval, "s")
     assert prompt == "  [y]es, [n]o (n REASON), [a]ll of this tool in this row, [s]: in all rows, [?]: "
     assert approval.decision.scope == "session"
 

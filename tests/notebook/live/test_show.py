@@ -54,7 +54,7 @@ def person(monkeypatch):
     seen = []
 
     def sits_there(decide):
-        async def put_card(output, approval, fallback, position):
+        async def put_card(output, approval, fallback):
             seen.append(approval)
             decide(approval)
             await approval.wait()

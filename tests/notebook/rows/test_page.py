@@ -179,9 +179,9 @@ async def test_a_question_names_its_row():
     """While somebody is asked, the block says about which row; a decision by code ends it."""
     cell = Cell()
     page = RowsPage(cell, [head("m", [])])
-    approval = Approval("double", {"x": 1})
+    approval = Approval("double", {"x": 1}, row="row 17 of 1,000")
     approval.allow(by="code")
-    await page.ask(approval, 17, 1000)
+    await page.ask(approval)
     assert cell.saved().splitlines()[1].startswith("waiting for you: row 17 of 1,000 · ")
 
 

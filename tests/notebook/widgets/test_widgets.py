@@ -473,8 +473,9 @@ async def test_the_card_shows_every_argument_in_full():
         description="Remove.",
         source="def rm(): pass",
         why="of <b>policy</b>",
+        number=4,
     )
-    card = ApprovalCard(approval, position="call 4 of this run")
+    card = ApprovalCard(approval)
     shown = texts(card)
     card.finish()
     for part in (
@@ -515,10 +516,10 @@ async def test_the_card_shows_blanks():
 
 async def test_the_card_says_what_it_is():
     """A screen reader is told of the card when it comes up, and its question is a group with the tool's name."""
-    card = ApprovalCard(Approval("sh", {}), position="call 4")
+    card = ApprovalCard(Approval("sh", {}, number=4))
     shown = texts(card)
     card.finish()
-    assert 'role="group" aria-label="Approval: run sh, call 4"' in shown
+    assert 'role="group" aria-label="Approval: run sh, call 4 of this run"' in shown
     assert '<div role="alert" aria-live="polite"><p class="tlj-title"' in shown
 
 

@@ -28,6 +28,7 @@ from .errors import (
 from .events import (
     DEMO_MODEL,
     NO_DECISION,
+    NOT_ANSWERED,
     OWN_MODELS,
     REPLAYED,
     Approval,

@@ -267,6 +267,8 @@ class Approval:
     """False for a request that comes from LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
     """The number of the tool call in its turn, from 1; 0 if unknown. A server's question has the number of its tool call."""
+    row: str = field(default="", compare=False, repr=False)
+    """The row of a table whose run asks, such as "row 17 of 1,000"; "" if the run is for no row."""
 
     def __post_init__(self) -> None:
         given = self.input if isinstance(self.input, dict) else dict(self.input)
@@ -404,6 +406,8 @@ DEMO_MODEL = f"{OWN_MODELS}demo"
 """The demonstration model."""
 NO_DECISION = "the turn ended before a decision"
 """The reason of the denial if a turn ends while somebody is asked."""
+NOT_ANSWERED = "approval not answered"
+"""The reason of the denial if a stream's reader reads on without an answer. LiteLLM's streams give the same reason."""
 REPLAYED = f"{OWN_MODELS}replay"
 """The names of models that replay a recording begin with this text. If a cost was recorded, the replayed call has this cost."""
 

@@ -178,11 +178,6 @@ class Host:
 
     presenter = Presenter()
     """Shows the results of the runs."""
-    gate = Gate()
-    """The gate that the run shares with other runs."""
-
-    def __init__(self, gate: Gate = gate) -> None:
-        self.gate = gate
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         """Run the coroutine that `make()` returns, and return its result. Sync code calls this method."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values
+from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..execution import Raised, attempt_call
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
@@ -184,6 +184,10 @@ class Config:
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
     host: Host = Host()  # noqa: RUF009 - a Host has no state
+    gate: Gate = Gate()  # noqa: RUF009 - this Gate has no state
+    """The gate that the run shares with other runs."""
+    row: str = ""
+    """The row of a table that the run is for, such as "row 17 of 1,000"; "" if it is for no row."""
 
     @property
     def route(self) -> Route:

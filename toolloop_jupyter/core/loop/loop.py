@@ -88,7 +88,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
     """
     call = turn.begin_call(sent, tool)
     turn.outlet.checkpoint()
-    began, started, gate = turn.spent.now(), None, turn.config.host.gate
+    began, started, gate = turn.spent.now(), None, turn.config.gate
     ruling: Permit | Approval | None = None
     try:
         await turn.outlet.emit(call)
@@ -144,6 +144,7 @@ def _bind(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str) -> BoundC
 async def ask(turn: Turn, approval: Approval) -> Decision:
     """Ask the turn's approver about `approval`, and return the decision."""
     began, approver = turn.spent.now(), find_approver(turn.config, streamed=turn.streamed)
+    approval = replace(approval, row=turn.config.row)  # it shares its decision with the given Approval
     await turn.outlet.emit(approval)
     if approver == "nobody":
         approval.deny("no approval handler", by="unattended")
@@ -176,7 +177,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _FunctionRun:
     left_behind: list[str] = []
 
     async def ask_in_turn(approval: Approval) -> Decision:
-        async with host.gate.ask_person():
+        async with turn.config.gate.ask_person():
             return await ask(turn, approval)
 
     def start() -> object:

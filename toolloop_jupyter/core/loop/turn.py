@@ -292,7 +292,7 @@ def find_limit(turn: Turn, *, is_closing: bool = False) -> TurnEnd | None:
             )
         if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
             return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-        used_up = used_up or turn.config.host.gate.find_limit()
+        used_up = used_up or turn.config.gate.find_limit()
     return TurnEnd("max_cost", used_up) if used_up else None
 
 
@@ -304,7 +304,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     """
     readers = Observers(one for one in turn.observers if one.wants_deltas)
     on_delta = (lambda at, delta: readers.call_hook(Observer.delta, at, delta)) if readers else None
-    gate = turn.config.host.gate
+    gate = turn.config.gate
     while True:
         request, is_last = make_request(turn), not turn.config.fallbacks
         await turn.observers.await_hook(Observer.before_model, request)

@@ -1,4 +1,3 @@
 """Run one tool loop for each row of a table, in this process or in the workers of an executor, and return a `Rows` object."""
 
-from .job import AskRow
 from .run import RowsOptions, RowsRun

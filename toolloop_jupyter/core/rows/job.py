@@ -14,14 +14,12 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..events import (
-    Approval,
     ArgumentInvalid,
     AskPerson,
-    Gate,
     HarnessError,
     Host,
     OutputInvalid,
@@ -49,8 +47,6 @@ _NOT_OF_THE_ANSWER = frozenset(
 
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
 """A function that is called with each row that has ended. It writes the row to the store, and counts the row."""
-AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""Asks a person about a tool call: (the approval, the row's number, the number of rows). It asks one question at a time."""
 
 
 class RunState:
@@ -95,40 +91,28 @@ class RunState:
         await self._changed.wait()
 
 
-@dataclass(eq=False)
 class RowHost(Host):
-    """The `Host` of one row. It uses the host of all rows, `outer`; but `ask_row`, if given, asks about tool calls."""
+    """The `Host` of the single rows. It is the host of the whole run, `outer`, but only `outer` hears when a turn begins and ends."""
 
-    outer: Host
-    row: int
-    total: int | None = None
-    ask_row: AskRow | None = None
-    gate: Gate = field(default_factory=Gate)
-
-    def __post_init__(self) -> None:
-        self.presenter = self.outer.presenter
-
-    def importing(self) -> AbstractContextManager[object]:
-        return self.outer.importing()
+    def __init__(self, outer: Host, ask: AskPerson | None) -> None:
+        """`ask`: asks a person in place of `outer`; None: `outer` asks."""
+        self.presenter, self._outer, self._ask = outer.presenter, outer, ask
 
     @property
     def ask(self) -> AskPerson | None:
-        ask_row = self.ask_row
+        return self._ask or self._outer.ask
 
-        async def ask(approval: Approval) -> None:
-            assert ask_row is not None
-            await ask_row(approval, self.row, self.total)
-
-        return self.outer.ask if ask_row is None else ask
+    def importing(self) -> AbstractContextManager[object]:
+        return self._outer.importing()
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        return self.outer.capture(sink, shown=shown)
+        return self._outer.capture(sink, shown=shown)
 
     def keeper(self) -> PrintKeeper:
-        return self.outer.keeper()
+        return self._outer.keeper()
 
     def name_code(self, traceback: str) -> str:
-        return self.outer.name_code(traceback)
+        return self._outer.name_code(traceback)
 
 
 @dataclass(frozen=True)
@@ -136,10 +120,11 @@ class Job:
     """A row that has to be run."""
 
     number: int
+    name: str
+    """The row's name for a person, such as "row 17 of 1,000"."""
     input: Mapping[str, Any]
     prompt: str
     key: str
-    host: Host = Host()  # noqa: RUF009 - it has no state
 
     def make_row(self, result: Result | None, error: str | None, seconds: float = 0.0) -> Row:
         """Return the Row of this job after its run. `error` is put into one line; None if the row has not failed."""
@@ -150,18 +135,8 @@ class Job:
 class JobSource:
     """Reads the rows of a table and makes their jobs. Each row is read only when it is needed."""
 
-    def __init__(
-        self,
-        config: Config,
-        table: Table,
-        prompt: RowPrompt,
-        store: Store | None,
-        ask: AskRow | None,
-        gate: Gate,
-    ) -> None:
-        """`ask`: the function that asks a person about a row's tool calls. If `ask` is None, `config.host` asks."""
+    def __init__(self, config: Config, table: Table, prompt: RowPrompt, store: Store | None) -> None:
         self._config, self._table, self._prompt, self._store = config, table, prompt, store
-        self._ask, self._gate = ask, gate
         shown, _ = config.completion_options()
         decides = {
             "model": config.route.title,
@@ -208,8 +183,8 @@ class JobSource:
     def _make_job(self, number: int, row: Mapping[str, Any]) -> Job:
         prompt, digest = self._prompt.fill(row), self._key.copy()
         digest.update(prompt.encode("utf-8", "backslashreplace"))
-        host = RowHost(self._config.host, number, self._table.total, self._ask, self._gate)
-        return Job(number, row, prompt, digest.hexdigest()[:32], host)
+        name = f"row {number:,}" + ("" if self._table.total is None else f" of {self._table.total:,}")
+        return Job(number, name, row, prompt, digest.hexdigest()[:32])
 
     def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
         """Return the Job of a row that has to be run; else its Row: from the store, or failed if its prompt cannot be made."""
@@ -240,7 +215,7 @@ def configure_row(config: Config, job: Job) -> Config:
             return route
         return dataclasses.replace(route, model=answers.model, answers=answers)
 
-    return dataclasses.replace(config, routes=tuple(map(begin, config.routes)), host=job.host)
+    return dataclasses.replace(config, routes=tuple(map(begin, config.routes)), row=job.name)
 
 
 def begin_row(config: Config, job: Job, allowed: Allowed) -> AsyncEventStream | Row:

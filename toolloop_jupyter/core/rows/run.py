@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import (
     STOPPED,
+    AskPerson,
     HarnessError,
     OnError,
     Request,
@@ -28,7 +29,6 @@ from ..loop import SPENDING, Allowed, Config, may_ask, wait_for_import
 from ..session import AsyncEventStream, AsyncSession
 from .job import (
     STOP_WAIT,
-    AskRow,
     Job,
     JobSource,
     KeepRow,
@@ -160,7 +160,7 @@ class RowsRun:
         rows: object,
         options: RowsOptions = RowsOptions(),
         *,
-        ask: AskRow | None = None,
+        ask: AskPerson | None = None,
     ) -> None:
         """Check all arguments. No request is sent before `collect`.
 
@@ -176,11 +176,13 @@ class RowsRun:
         self._pace = Pace(options.concurrency, options.max_cost, self._state)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
         asked = dataclasses.replace(config.options, completion_kwargs=unstreamed)
-        self._config = dataclasses.replace(config, options=asked)
+        self._host = config.host
+        self._config = dataclasses.replace(
+            config, options=asked, host=RowHost(config.host, ask), gate=self._pace
+        )
         self._store = None if options.store is None else Store(options.store)
-        self._source = JobSource(self._config, self._table, filled, self._store, ask, self._pace)
-        host = RowHost(config.host, 0, ask_row=ask)
-        AsyncSession(dataclasses.replace(self._config, host=host), streamed=False)  # checks its arguments
+        self._source = JobSource(self._config, self._table, filled, self._store)
+        AsyncSession(self._config, streamed=False)  # checks its arguments
         self._runner: RowTasks | Workers
         if options.executor is None:
             self._runner = RowTasks(self._config, options.concurrency, self._state)
@@ -255,7 +257,7 @@ class RowsRun:
             with contextlib.suppress(asyncio.CancelledError):  # stopped a second time: do not wait any longer
                 await asyncio.wait({self._main}, timeout=2 * STOP_WAIT)
             error.args = (STOPPED,)
-            await self._config.host.stopped(error)
+            await self._host.stopped(error)
             raise
         self._main.result()
         return self.rows
@@ -269,7 +271,7 @@ class RowsRun:
             self._main.get_loop().call_soon_threadsafe(lambda: self._state.end(STOPPED, cut=True))
 
     async def _run(self) -> None:
-        async with self._config.host.attend(may_ask=may_ask(self._config)):
+        async with self._host.attend(may_ask=may_ask(self._config)):
             if self._store is not None:
                 await asyncio.to_thread(self._store.open)
             self._tally.began = time.monotonic()

@@ -23,7 +23,7 @@ from contextlib import nullcontext, suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, TypeAlias
 
-from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host
+from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
 from ..loop import Allowed, Config, may_ask
 from ..models import find_responder
@@ -200,9 +200,7 @@ class Workers:
 
     async def _submit(self, jobs: Sequence[Job], address: Address) -> Outcome:
         """Run rows in a worker. Return an Outcome with the lines of the rows, or with the error."""
-        sent = [
-            dataclasses.replace(job, input=job.input if self._takes_rows else {}, host=Host()) for job in jobs
-        ]
+        sent = [dataclasses.replace(job, input=job.input if self._takes_rows else {}) for job in jobs]
         future = attempt_call(
             lambda: self._executor.submit(run_chunk, self._parcel, self._pickler.dumps(sent), address)
         )
@@ -299,15 +297,14 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
     functions = list(parts.values())[:tools]
     keywords = {name: parts[name] for name in (*_KEYWORDS, "options", "output")}
     config = build_config(model=routes[0].answers or routes[0].model, tools=functions, **keywords)
-    config = dataclasses.replace(config, routes=routes)
+    config = dataclasses.replace(config, routes=routes, gate=pace)
     lines: list[str] = []
 
     async def run(job: Job) -> None:
         async with places:
             if pace.is_final or pace.find_limit():
                 return
-            gated = dataclasses.replace(job, host=Host(pace))
-            row = await finish_row(begin_row(config, gated, allowed), job, config)
+            row = await finish_row(begin_row(config, job, allowed), job, config)
             line = {**encode_row(row), "ends_all": pace.is_final}
             lines.append(json.dumps(line, default=str))
             if connection is not None:

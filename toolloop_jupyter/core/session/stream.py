@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from ..conversation import Prompt
 from ..events import (
+    NOT_ANSWERED,
     STOPPED,
     Approval,
     Done,
@@ -220,7 +221,7 @@ class AsyncEventStream:
         channel = self._channel or await self._begin()
         if self._asked is not None:
             if not channel.told_to_stop:  # after a stop, `wait_for` denies the Approval
-                self._asked.deny("approval not answered", by="unattended")
+                self._asked.deny(NOT_ANSWERED, by="unattended")
             self._asked = None
         while not (channel.events or channel.task.done()):
             channel.changed.clear()

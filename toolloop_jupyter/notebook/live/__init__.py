@@ -4,7 +4,6 @@ from .asking import (
     GRACE,
     Means,
     Unattended,
-    ask_about_row,
     ask_in_cell,
     ask_person,
     find_means,

@@ -8,18 +8,16 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
-from ...core.events import Approval, Decision, HarnessError, Scope
+from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
 from ..transcript import (
-    REACH,
-    REACH_OF_ROWS,
     Block,
     approval_record,
     make_bundle,
-    name_row,
     notice,
+    tell_reach,
     tell_why,
 )
 from .column import CellOutput, OutputColumn
@@ -64,12 +62,11 @@ async def ask_person(
     *,
     unattended: Unattended = "deny",
     means: Means = "auto",
-    reach: Mapping[Scope, str] = REACH,
 ) -> Decision | None:
     """Ask a person, wait until `approval` is decided, and return the decision. If nobody can be asked, `unattended` decides.
 
-    `reach` maps each scope to its words in the prompt, for example "this run". Returns None if nobody can be asked and
-    `unattended` is "leave". If nobody can be asked and `unattended` is "error", the call is denied and NobodyThere is raised.
+    Returns None if nobody can be asked and `unattended` is "leave". If nobody can be asked and `unattended` is "error", the call
+    is denied and NobodyThere is raised.
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
@@ -77,7 +74,7 @@ async def ask_person(
     if way == "card":
         await show_card(approval)
     elif way == "input":
-        ask_at_prompt(approval, reach=reach)
+        ask_at_prompt(approval)
     elif unattended in ("deny", "leave") and _Clicks.arrive is None and may_have_buttons():
         await _try_a_card(approval, show_card)
     elif unattended == "leave":
@@ -95,18 +92,11 @@ async def ask_person(
 NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
 
 
-def name_call(approval: Approval, number: int) -> str:
-    """Return a card's title, with the number of the call to approve, or of the running call that asks a question."""
-    return f"{'asked in ' if approval.question else ''}call {number} of this run"
-
-
-async def put_card(
-    output: CellOutput, approval: Approval, record: Block, position: str, reach: Mapping[Scope, str] = REACH
-) -> None:
+async def put_card(output: CellOutput, approval: Approval, record: Block) -> None:
     """Show the approval card in `output` until `approval` is decided. A front-end without widgets shows `record` instead."""
     from ..widgets import ApprovalCard
 
-    card = ApprovalCard(approval, position=position, reach=reach, comms=kernel.CardComms())
+    card = ApprovalCard(approval, kernel.CardComms())
     output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
     card.came_up()
     try:
@@ -117,22 +107,13 @@ async def put_card(
 
 async def ask_in_cell(approval: Approval) -> None:
     """Ask a person in the output of the running cell, not in a tool's output. Then show the decision in the same place."""
-    await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
-
-
-async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
-    """Ask a person in the running cell about a call. The call's run is for row `number` of `total` rows (None: not known)."""
-    await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
-
-
-async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, str]) -> None:
     output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
-        await put_card(output, asked, approval_record(asked), position, reach)
+        await put_card(output, asked, approval_record(asked))
 
     try:
-        await ask_person(approval, card, reach=reach)
+        await ask_person(approval, card)
     except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
@@ -167,16 +148,14 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 # --- the prompt of a terminal, and of a front-end without widgets ------------------------------------------------
 
 
-def ask_at_prompt(
-    approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
-) -> None:
-    """Ask with a prompt, until `approval` is decided. `reach` maps each scope to its words, such as "this run"."""
+def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
+    """Ask with a prompt, until `approval` is decided."""
     lines = [f"\n? {visible(approval.question or f'Run {approval.tool}?')}"]
     lines += [f"    {visible(approval.origin)}"] if approval.origin else []
     lines += [line for name, value in approval.input.items() for line in _write_argument(name, value)]
     lines += [f"    {visible(why)}"] if (why := tell_why(approval)) else []
     print("\n".join(lines))  # noqa: T201 - a prompt
-    keys = _list_keys(approval, reach)
+    keys = _list_keys(approval)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
         while not approval.answered:
@@ -213,8 +192,9 @@ def _take_answer(
 _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
-def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
+def _list_keys(approval: Approval) -> dict[str, tuple[str, str]]:
     """Return letter -> (label, effect): each letter that a person may type, its label in the question, and its effect."""
+    reach = tell_reach(approval)
     run, session = reach["run"], reach["session"]
     later = f"run it, and run every later call of {visible(approval.tool)} in"
     no = "do not run it; the model is told so, and the reason that you type after the n"

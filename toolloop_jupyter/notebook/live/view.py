@@ -34,7 +34,7 @@ from ..transcript import (
     progress_block,
     without_style,
 )
-from .asking import Means, Unattended, ask_person, find_means, name_call, put_card
+from .asking import Means, Unattended, ask_person, find_means, put_card
 from .column import CellOutput, CellWriter, OutputColumn, TerminalWriter
 from .outputs import LOADING, RunHooks
 
@@ -217,7 +217,7 @@ class CellRun:
         self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
 
         async def show_card(asked: Approval) -> None:
-            await put_card(self._row(step).row, asked, self._draw(step), name_call(asked, step.index + 1))
+            await put_card(self._row(step).row, asked, self._draw(step))
 
         try:
             if not options.asks:

@@ -22,12 +22,10 @@ from .. import kernel
 from ..html import counted
 from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, find_means, put_card
 from ..transcript import (
-    REACH_OF_ROWS,
     Block,
     draw_finished_rows,
     draw_running_rows,
     make_bundle,
-    name_row,
     notice,
     tell_running_rows,
     together,
@@ -108,25 +106,17 @@ class RowsPage(Observer):
             self._screen.show(self._find_progress(), state)
             await asyncio.sleep(TICK)
 
-    async def ask(self, approval: Approval, number: int, total: int | None) -> None:
-        """Ask a person to approve a tool call of row `number`. Then remove the card: the row's Result has the decision."""
-        row = name_row(number, total)
+    async def ask(self, approval: Approval) -> None:
+        """Ask a person to approve a tool call of a row. Then remove the card: the row's Result has the decision."""
 
         async def show_card(asked: Approval) -> None:
-            record = notice(f"{row}: {asked.tool} waits for a decision")
-            await put_card(self._card, asked, record, row, REACH_OF_ROWS)
+            await put_card(self._card, asked, notice(f"{asked.row}: {asked.tool} waits for a decision"))
 
-        self._state = waiting = f"waiting for you: {row}"
+        self._state = waiting = f"waiting for you: {approval.row}"
         self._screen.show(self._find_progress(), waiting)
         self._screen.leave()
         try:
-            await ask_person(
-                approval,
-                show_card,
-                unattended=self._unattended,
-                means=self._means,
-                reach=REACH_OF_ROWS,
-            )
+            await ask_person(approval, show_card, unattended=self._unattended, means=self._means)
         finally:
             self._state = "" if self._state == waiting else self._state  # the run may be stopping by now
             self._card.draw(None)

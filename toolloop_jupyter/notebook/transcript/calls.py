@@ -239,14 +239,17 @@ def tell_why(approval: Approval) -> str:
     return f"asked because {approval.why}" if approval.why not in ("", "permissions are 'ask'") else ""
 
 
-REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
-REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
-"""Scope -> the words on the card that say where an approval is valid: `REACH` in a single run, `REACH_OF_ROWS` in a rows run."""
+_REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
+
+
+def tell_reach(approval: Approval) -> Mapping[Scope, str]:
+    """Return scope -> the words that say where an approval with this scope is valid, for the scopes wider than one call."""
+    return {"run": "this row", "session": "all rows"} if approval.row else _REACH
 
 
 def _tell_decision(decision: Decision) -> str:
     """Return a decision as text, for example "approved by click 14:02:11, all calls in this run"."""
-    scope = "" if decision.scope == "call" else f", all calls in {REACH[decision.scope]}"
+    scope = "" if decision.scope == "call" else f", all calls in {_REACH[decision.scope]}"
     reason = f": {decision.reason}" if decision.reason and decision.by != "unattended" else ""
     words = (_name_decision(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at))
     return f"{' '.join(filter(None, words))}{scope}{reason}"

@@ -62,11 +62,6 @@ def tell_running_rows(progress: RowsProgress, width: int = 0) -> str:
     return shorten(text, width) if width else text
 
 
-def name_row(number: int, total: int | None) -> str:
-    """Return a row's name for a page, such as "row 17 of 1,000"."""
-    return f"row {number:,}" + ("" if total is None else f" of {total:,}")
-
-
 def _tell_counts(progress: RowsProgress, waiting: str = "waiting") -> list[str]:
     """Return the counts as texts. `waiting` is the word for rows that have not begun."""
     ended, total = progress.done + progress.failed, progress.total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import ipywidgets
 
@@ -31,7 +31,7 @@ from ..html import (
     visible_json,
     visible_text,
 )
-from ..transcript import REACH, tell_why
+from ..transcript import tell_reach, tell_why
 from .controls import Card, Comms, button, hold_cards, parts_of
 from .edit_form import EditForm
 
@@ -39,19 +39,11 @@ from .edit_form import EditForm
 class ApprovalCard(Card):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says which call of the run this is ("call 4 of this run"). `reach` maps each scope that Approve may cover to its
-    words. `comms` says whether a person or code clicked; if it is None, every click counts as a person's.
+    `comms` says whether a person or code clicked; if it is None, every click counts as a person's.
     """
 
-    def __init__(
-        self,
-        approval: Approval,
-        *,
-        position: str = "",
-        reach: Mapping[Scope, str] = REACH,
-        comms: Comms | None = None,
-    ) -> None:
-        self._approval, self._position, self._comms = approval, position, comms
+    def __init__(self, approval: Approval, comms: Comms | None = None) -> None:
+        self._approval, self._comms = approval, comms
         self._is_whole = False
         self._form, self._question, self._error = EditForm(), ipywidgets.HTML(), ipywidgets.HTML("")
         tool, size, is_question = visible(approval.tool), left_out(approval), bool(approval.question)
@@ -71,7 +63,7 @@ class ApprovalCard(Card):
             continuous_update=False,
         )
         self._reason.add_class("tlj-why")
-        covers = _list_scopes(approval, tool, reach)
+        covers = _list_scopes(approval, tool)
         self._scope = ipywidgets.Dropdown(options=covers, value="call", description="Approve covers")
         self._scope.add_class("tlj-all")
         for field in (self._reason, self._scope):
@@ -110,7 +102,7 @@ class ApprovalCard(Card):
     def _draw(self) -> None:
         """Draw the request, without the arguments if the open edit form shows them."""
         is_edited = bool(self._form.fields)
-        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
+        asked = question_html(self._approval, whole=self._is_whole, is_edited=is_edited)
         self._question.value = STYLE + CARD_STYLE + asked
 
     def _on_whole(self, pressed: ipywidgets.Button) -> None:
@@ -172,11 +164,10 @@ class ApprovalCard(Card):
                 widget.disabled = off
 
 
-def _list_scopes(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[tuple[str, Scope]]:
+def _list_scopes(approval: Approval, tool: str) -> list[tuple[str, Scope]]:
     """Return the choices of "Approve covers" as pairs (label, scope)."""
-    wider = [
-        (f"all calls of {tool} in {of}", scope) for scope, of in reach.items() if scope in approval.scopes
-    ]
+    reach = tell_reach(approval).items()
+    wider = [(f"all calls of {tool} in {of}", scope) for scope, of in reach if scope in approval.scopes]
     return [("this call only", "call"), *wider]
 
 
@@ -188,13 +179,19 @@ MOST = 200_000
 """If an argument has more characters than this, the card at first shows only its beginning and its end."""
 
 
-def question_html(
-    approval: Approval, position: str = "", *, whole: bool = False, is_edited: bool = False
-) -> str:
+def name_place(approval: Approval) -> str:
+    """Return which row is asked about, or else which call of the run, or else ""; "asked in …" for a question of a running call."""
+    if approval.row or not approval.number:
+        return approval.row
+    return f"{'asked in ' if approval.question else ''}call {approval.number} of this run"
+
+
+def question_html(approval: Approval, *, whole: bool = False, is_edited: bool = False) -> str:
     """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out.
 
     Unless `whole` is true, only the beginning and the end of an argument with more than `MOST` characters are shown.
     """
+    position = name_place(approval)
     where = f" {dim(inline(position), 'span')}" if position else ""
     # A screen reader reads an alert aloud wherever the focus is. It first ends its sentence if the alert is "polite".
     question = (
