@@ -11,7 +11,7 @@ from toolloop_jupyter.core.events.events import FileChange, ToolCall, ToolResult
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.live import outputs, presenter
 from toolloop_jupyter.notebook.live.column import EMPTY, OutputColumn
-from toolloop_jupyter.notebook.live.outputs import LOADING, RunningCall
+from toolloop_jupyter.notebook.live.outputs import LOADING, CallOutputs
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.notebook.transcript.steps import OF_RUN
@@ -164,7 +164,7 @@ def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
 def test_what_a_thread_prints_while_its_late_output_is_drawn_is_shown_too(monkeypatch):
     """A thread that a call has left behind prints again while the page draws what it printed before."""
     monkeypatch.setattr(outputs, "LATE", 0.01)
-    call, drawn = RunningCall(), []
+    call, drawn = CallOutputs(), []
 
     def draw():
         drawn.append(str(call))

@@ -242,6 +242,23 @@ def test_a_long_text_that_was_edited_stands_before_and_after():
         assert "<b>12</b> pens" in line
 
 
+def test_two_changes_that_are_far_apart():
+    """Of two changes with very much text between them, both are in the record; the text between them is left out."""
+    before = "Send 10 pens." + " As ever." * 5000 + " Send 20 pads." + " Regards." * 5000
+    after = before.replace("10", "12").replace("20", "24")
+    made = call_block(call(note=before), decision=Decision(True, arguments={"note": after}, by="click"))
+    old, new = (
+        re.search(f'<{tag} class="t.">(.*?)</{tag}>', made.html, re.DOTALL)[1] for tag in ("del", "ins")
+    )
+    assert old.startswith("Send 10 pens.")
+    assert "Send 20 pads." in old
+    assert new == old.replace("10", "12").replace("20", "24")
+    line = next(line for line in made.text.splitlines() if "edited by a person" in line)
+    assert "20 pads" in line
+    assert "24 pads" in line
+    assert len(old) < 11_000
+
+
 def test_changes_of_a_huge_text_are_bounded():
     """However much of a text a person changed, its record stays small."""
     before, after = ("".join(f"{word}{n} \n" for n in range(100_000)) for word in ("a", "b"))

@@ -11,6 +11,7 @@ import pytest
 
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import Usage
+from toolloop_jupyter.notebook.transcript import draw_running
 from toolloop_jupyter.notebook.widgets import controls as holding
 from toolloop_jupyter.notebook.widgets.approval_card import ApprovalCard
 from toolloop_jupyter.notebook.widgets.controls import Card, StepCard, Toolbar
@@ -554,12 +555,12 @@ async def test_fields_have_names_for_screen_readers(make_card):
 def test_toolbar_says_where_the_run_is(comms):
     """State, time, calls, tokens and cost; an unknown cost is not zero; nothing new sends nothing."""
     bar = Toolbar(lambda: None)
-    bar.update("waiting for you", Usage(1500, 340, 2), None, 72.4)
+    bar.show(draw_running("waiting for you", Usage(1500, 340, 2), None, 72.4))
     shown = texts(bar)
     for part in ("waiting for you", "1:12", "2 model calls", "1,840 tokens", "cost not reported"):
         assert part in shown
     sent = sum(len(one.sent) for one in comms)
-    bar.update("waiting for you", Usage(1500, 340, 2), None, 72.8)
+    bar.show(draw_running("waiting for you", Usage(1500, 340, 2), None, 72.8))
     assert sum(len(one.sent) for one in comms) == sent
     bar.finish()
 

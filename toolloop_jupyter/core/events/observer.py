@@ -16,7 +16,7 @@ from .result import Presenter
 
 if TYPE_CHECKING:
     from .errors import ModelCallFailed
-    from .events import Reply, Request, ToolCall, ToolResult
+    from .events import Reply, Request, ToolCall, ToolResult, Usage
     from .result import Result
 
 T = TypeVar("T")
@@ -66,6 +66,9 @@ class Observer:
 
     async def after_model(self, reply: Reply) -> None:
         """Called after a model call that succeeded. `reply` is complete."""
+
+    def spent(self, usage: Usage, cost: float | None) -> None:
+        """Called after each model call, even if it failed or was cancelled. `usage` and `cost`: the sums of the turn so far."""
 
     async def model_failed(self, error: ModelCallFailed) -> None:
         """Called after a model call and all its retries have failed. The person sees `error`."""

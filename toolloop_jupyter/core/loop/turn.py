@@ -201,6 +201,11 @@ class Turn:
         for name, value in secrets.items():
             hiding.remember(hiding.find_keys(name, value))
 
+    def spend(self, span: Span, usage: Usage, cost: float | None, known_cost: float = 0.0) -> None:
+        """Add a model call to what the turn has spent, and tell the observers the sum."""
+        self.spent.add(span, usage, cost, known_cost)
+        self.observers.call_hook(Observer.spent, self.spent.usage, self.spent.cost)
+
     def begin_call(self, sent: SentCall, tool: Tool | None) -> ToolCall:
         """Count a tool call, and return its event. Until the call has a result, the history says that this call was cancelled."""
         self.tool_calls += 1
@@ -315,15 +320,15 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
             reply = await call.run()
             break
         except ModelCallFailed as error:
-            _add_failed(turn.spent, call, began)
+            _add_failed(turn, call, began)
             failure = error
         except BaseException:
-            _add_failed(turn.spent, call, began)
+            _add_failed(turn, call, began)
             _keep_partial(turn, call)
             raise
         await _go_on_with_fallback(turn, call, failure, is_closing=is_closing)
     span = Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost)
-    turn.spent.add(span, reply.usage, reply.cost, reply.known_cost)
+    turn.spend(span, reply.usage, reply.cost, reply.known_cost)
     gate.add_cost(reply.known_cost)
     calls = _store_reply(turn.history, reply)
     await turn.observers.await_hook(Observer.after_model, reply)
@@ -350,11 +355,11 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
     return calls
 
 
-def _add_failed(spent: Spent, call: ModelCall, began: float) -> None:
-    """Add a failed or cancelled model call to `spent`: its time, and how many of its requests the provider may bill."""
+def _add_failed(turn: Turn, call: ModelCall, began: float) -> None:
+    """Add a failed or cancelled model call to the cost: its time, and how many of its requests the provider may bill."""
     usage = Usage(calls=call.without_usage)
-    span = Span("model", call.request.model, began, spent.now(), is_error=True)
-    spent.add(span, usage, 0.0 if call.is_free or not usage.calls else None)
+    span = Span("model", call.request.model, began, turn.spent.now(), is_error=True)
+    turn.spend(span, usage, 0.0 if call.is_free or not usage.calls else None)
 
 
 async def _go_on_with_fallback(

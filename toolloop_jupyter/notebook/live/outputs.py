@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage, add_costs
+from ...core.events import Observer, PrintKeeper, Progress, Request, ToolCall, Usage
 from ...core.execution import Raised, attempt_call
 from ...core.models import must_load
 from ...core.text import settle_lines
@@ -71,9 +71,15 @@ class _Part:
 
 
 class CallOutputs(PrintKeeper):
-    """Collects the outputs of one tool call. Any thread may add outputs. `str()` returns the outputs as text for the model."""
+    """Collects the outputs, the progress and the time of a tool call whose function has started. Any thread may add outputs.
+
+    `str()` returns the outputs as text for the model.
+    """
 
     def __init__(self) -> None:
+        self.note = ""
+        """The last progress that the tool has reported, in words."""
+        self._began = time.monotonic()
         self._lock = threading.RLock()
         self._parts: list[_Part] = []
         self._displays: dict[str, _Part] = {}
@@ -82,11 +88,22 @@ class CallOutputs(PrintKeeper):
         """How many outputs there have been."""
         self._items: deque[object] = deque(maxlen=LAST_ITEMS)
         self._item_count = 0
+        self._seen: object = None
+        self._show_late: Callable[[], None] | None = None
+        self._timer: threading.Timer | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
 
     def take(self, kind: str, payload: Any) -> None:
         """Add an output. `kind` is "stdout" or "stderr" if `payload` is a text, "display" if `payload` is a MIME bundle."""
         with self._lock:
             self.taken += 1
+            if self._show_late is not None and self._timer is None:
+                self._timer = threading.Timer(LATE, self._late)
+                self._timer.daemon, self._timer.name = True, "toolloop-show"
+                self._timer.start()
             if kind != "display":
                 if not self._parts or self._parts[-1].kind != kind:
                     self._parts.append(_Part(kind, PrintedText()))
@@ -123,11 +140,22 @@ class CallOutputs(PrintKeeper):
                 parts += [("item", item) for item in self._items]
             return tuple(parts)
 
-    def state(self) -> object:
-        """Return a value that changes with each new output, and with each change of a displayed widget."""
+    def has_news(self) -> bool:
+        """Return True if something has changed since the last call of this method: an output, the progress, or the whole seconds."""
         with self._lock:
             widgets = [part.widget for part in self._parts if part.widget is not None]
-        return self.taken, [attempt_call(repr, widget) for widget in widgets]
+        shown = [attempt_call(repr, widget) for widget in widgets]
+        seen, self._seen = self._seen, (self.taken, shown, self.note, int(self.seconds))
+        return seen != self._seen
+
+    def end(self, show_late: Callable[[], None]) -> None:
+        """Store that the call has its result. If a thread of the call still writes output later, `show_late` is called."""
+        self._show_late = show_late
+
+    def _late(self) -> None:
+        self._timer = None  # before the page is drawn, so that output during the drawing starts a new timer
+        if self._show_late is not None:
+            self._show_late()
 
     def clear(self) -> None:
         """Forget all outputs so far. Later outputs are still collected."""
@@ -158,49 +186,6 @@ def _read_text(bundle: Mapping[str, object]) -> str:
 # --- facts about a run while it runs ----------------------------------------------------------------------------
 
 
-class RunningCall(CallOutputs):
-    """A call whose function has started: its outputs, its progress, its time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.note = ""
-        """The last progress that the tool has reported, in words."""
-        self._began = time.monotonic()
-        self._seen: object = None
-        self._show_late: Callable[[], None] | None = None
-        self._timer: threading.Timer | None = None
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    @property
-    def is_silent(self) -> bool:
-        """True if there is no output and no report of progress yet."""
-        return not self.note and not self.taken
-
-    def has_news(self) -> bool:
-        """Return True if there is new output or progress since the last call of this method, or if a second has passed."""
-        seen, self._seen = self._seen, (self.state(), self.note, int(self.seconds))
-        return seen != self._seen
-
-    def take(self, kind: str, payload: Any) -> None:
-        super().take(kind, payload)
-        if self._show_late is not None and self._timer is None:
-            self._timer = threading.Timer(LATE, self._late)
-            self._timer.daemon, self._timer.name = True, "toolloop-show"
-            self._timer.start()
-
-    def _late(self) -> None:
-        self._timer = None  # before the page is drawn, so that output during the drawing starts a new timer
-        if self._show_late is not None:
-            self._show_late()
-
-    def end(self, show_late: Callable[[], None]) -> None:
-        """Store that the call has its result. If a thread of the call still writes output later, `show_late` is called."""
-        self._show_late = show_late
-
-
 class RunHooks(Observer):
     """Collects facts for a run's page that its events do not have: what the run does, its usage, and the outputs of its tools.
 
@@ -219,19 +204,19 @@ class RunHooks(Observer):
         self.usage = Usage()
         self.cost: float | None = 0.0
         self._began = time.monotonic()
-        self._calls: dict[str, RunningCall] = {}
+        self._calls: dict[str, CallOutputs] = {}
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def of(self, call_id: str) -> RunningCall | None:
+    def of(self, call_id: str) -> CallOutputs | None:
         """Return the facts about this call; None before its function starts."""
         return self._calls.get(call_id)
 
     def begin(self, call_id: str) -> None:
         """Begin to collect facts about a call, whose function starts now."""
-        self._calls[call_id] = RunningCall()
+        self._calls[call_id] = CallOutputs()
 
     def say(self, doing: str) -> None:
         """Set the words for what the run is doing, such as "waiting for you"."""
@@ -244,9 +229,8 @@ class RunHooks(Observer):
     async def before_model(self, request: Request) -> None:
         self.doing = "the model answers"
 
-    async def after_model(self, reply: Reply) -> None:
-        self.usage += reply.usage
-        self.cost = add_costs(self.cost, reply.cost)
+    def spent(self, usage: Usage, cost: float | None) -> None:
+        self.usage, self.cost = usage, cost
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         self.doing = f"running {call.name}"

@@ -29,6 +29,7 @@ from ..transcript import (
     Step,
     Steps,
     TextStep,
+    draw_running,
     make_bundle,
     notice,
     progress_block,
@@ -99,7 +100,7 @@ class RunHead:
     def update(self) -> None:
         hooks, blocks, widget = self._hooks, [self.block], {}
         if self._toolbar is not None:
-            self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
+            self._toolbar.show(draw_running(hooks.doing, hooks.usage, hooks.cost, hooks.seconds))
             widget = self._toolbar.make_reference()
         elif hooks.is_on_page and hooks.doing == LOADING:
             blocks.append(notice(LOADING))
@@ -303,7 +304,7 @@ class CellRun:
             row = self._row(step)
             if not row.row.is_there:
                 self._show_call(step)
-            is_due = running.seconds >= SHOW_SECONDS_AFTER or not running.is_silent
+            is_due = running.seconds >= SHOW_SECONDS_AFTER or running.note or running.taken
             if is_due and running.has_news():
                 outputs = running.shown(items=True)
                 row.progress.draw(progress_block(running.seconds, running.note, outputs))

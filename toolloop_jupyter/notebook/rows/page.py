@@ -33,7 +33,7 @@ from ..transcript import (
 )
 
 if TYPE_CHECKING:
-    from ..widgets import StopBar
+    from ..widgets import Toolbar
 
 TICK = 0.1
 """Seconds between two drawings of the progress."""
@@ -172,25 +172,25 @@ class BlockInCell(Screen):
 
     def __init__(self, output: CellOutput, head: Sequence[Block]) -> None:
         self._output, self._head = output, head
-        self._bar: StopBar | None = None
+        self._toolbar: Toolbar | None = None
 
     def begin(self, stop: Callable[[], None]) -> None:
         if find_means() == "card":
-            from ..widgets import StopBar
+            from ..widgets import Toolbar
 
-            self._bar = StopBar(stop, "Stop all rows")
+            self._toolbar = Toolbar(stop, "Stop all rows")
 
     def show(self, progress: RowsProgress, state: str) -> None:
         block = draw_running_rows(progress, state)
-        if self._bar is not None:
-            self._bar.show(make_bundle(block)["text/html"])
-        if self._bar is None or not self._output.is_there:
-            widget = {} if self._bar is None else self._bar.make_reference()
+        if self._toolbar is not None:
+            self._toolbar.show(make_bundle(block)["text/html"])
+        if self._toolbar is None or not self._output.is_there:
+            widget = {} if self._toolbar is None else self._toolbar.make_reference()
             self._output.put({**make_bundle([*self._head, block]), **widget})
 
     def end(self) -> None:
-        if self._bar is not None:
-            self._bar.finish()
+        if self._toolbar is not None:
+            self._toolbar.finish()
 
 
 class RenewedLine(Screen):

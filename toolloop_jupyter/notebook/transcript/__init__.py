@@ -1,6 +1,6 @@
 """Turn a run's events into blocks of safe HTML and plain text."""
 
-from .blocks import WIDGET, Block, head, money, notice, tell_tokens, text_block, without_style
+from .blocks import WIDGET, Block, draw_running, head, money, notice, tell_tokens, text_block, without_style
 from .calls import (
     CallStep,
     approval_record,

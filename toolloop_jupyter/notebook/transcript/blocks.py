@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.events import OWN_MODELS, Decision, FileChange, Result, Retry, ToolResult, Usage
-from ...core.text import list_some, shorten, tell_duration
+from ...core.text import duration, list_some, shorten, tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -158,6 +158,22 @@ def retry_block(retry: Retry) -> Block:
     wait = f" in {retry.wait:.3g} s" if retry.wait else ""
     again = f"It is tried again{wait} (try {retry.attempt + 1})."
     return notice(f"model call failed: {error.removesuffix('.')}. {again}", "warning")
+
+
+def draw_status(state: str, facts: Iterable[str], *, is_waiting: bool) -> str:
+    """Return the HTML of what a run does now: a mark in a colour that says whether the run waits for a person, and the facts."""
+    items = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
+    return f'<span class="{"tlj-ask" if is_waiting else "tlj-ok"}">●</span> <b>{inline(state)}</b>{items}'
+
+
+def draw_running(state: str, usage: Usage, cost: float | None, seconds: float) -> str:
+    """Return the status of a run for its toolbar: the state, the time, and what the run has spent so far."""
+    facts = [duration(seconds, whole=True)]
+    if usage.calls:
+        tokens = counted(usage.total_tokens, "token")
+        facts.append(f"{counted(usage.calls, 'model call')} · {tokens} · {money(cost)}")
+    status = draw_status(state, facts, is_waiting="waiting" in state)
+    return f'<div class="tlj tlj-status">{status}</div>'
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}

@@ -329,7 +329,7 @@ def _draw_change(before: object, after: object) -> str:
         )
     if isinstance(before, str) and isinstance(after, str):
         old, new = before, after
-    old, new = _begin_at_change(old, new, MOST_CHARACTERS)
+    old, new = _cut_to_changes(old, new, MOST_CHARACTERS)
     both = pre(f'<del class="td">{esc(old)}</del>\n<ins class="ti">{esc(new)}</ins>')
     return f"{dim('edited by a person', 'div')}{both}{fold('with the edits', _draw_argument(after))}"
 
@@ -339,18 +339,31 @@ def _tell_changes(changes: _Changes) -> list[str]:
     lines = []
     for name, (before, after) in changes.items():
         texts = ["" if one is _ABSENT else value_text(one) for one in (before, after)]
-        old, new = _begin_at_change(texts[0], texts[1], 80)
+        old, new = _cut_to_changes(texts[0], texts[1], 80)
         old = "(not given)" if before is _ABSENT else old
         new = "(left out)" if after is _ABSENT else new
         lines.append(f"    edited by a person: {in_a_line(f'{shorten(str(name), _NAME)}: {old} → {new}')}")
     return lines
 
 
-def _begin_at_change(old: str, new: str, most: int) -> tuple[str, str]:
-    """Shorten two values to `most` characters each. Long values then begin shortly before their first difference."""
-    start = max(count_same(old, new) - 20, 0) if max(len(old), len(new)) > most else 0
-    old, new = ("…" * bool(start) + text[start:] for text in (old, new))
-    return shorten(old, most), shorten(new, most)
+def _cut_to_changes(old: str, new: str, most: int) -> tuple[str, str]:
+    """Shorten two values to about `most` characters each. Long values then begin shortly before their first difference.
+
+    If the last difference is too far behind it, the middle is left out, and the values end shortly after the last difference.
+    """
+    if max(len(old), len(new)) <= most:
+        return old, new
+    same = count_same(old, new)
+    same_end = min(count_same(old[::-1], new[::-1]), min(len(old), len(new)) - same)
+    start = max(same - 20, 0)
+
+    def cut(text: str) -> str:
+        changed = text[start : len(text) - max(same_end - 20, 0)]
+        if len(changed) <= most:
+            return shorten("…" * bool(start) + text[start:], most)
+        return f"{'…' * bool(start)}{changed[: most // 2]} … {changed[-most // 2 :]}"
+
+    return cut(old), cut(new)
 
 
 # --- the tool's prints, its displays and its result -----------------------------------------------------------

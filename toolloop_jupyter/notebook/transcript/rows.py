@@ -25,7 +25,7 @@ from ..html import (
     inline,
     table,
 )
-from .blocks import Block, draw_foot, money
+from .blocks import Block, draw_foot, draw_status, money
 from .calls import short_arguments
 from .values import list_fields
 
@@ -45,9 +45,7 @@ _CAME = 160
 def draw_running_rows(progress: RowsProgress, state: str = "") -> Block:
     """Draw the progress: `state` ("waiting for you"), the counts, a bar, and the rows that ended last."""
     facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
-    css = "tlj-ask" if state else "tlj-ok"
-    items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
-    status = f'<div class="tlj-status"><span class="{css}">●</span> <b>{inline(facts[0])}</b>{items}</div>'
+    status = f'<div class="tlj-status">{draw_status(facts[0], facts[1:], is_waiting=bool(state))}</div>'
     note, last = _tell_pause(progress), _draw_table(map(_draw_row, progress.last))
     words = dim(inline(note)) if note else ""
     html = f'<div class="tlj tlj-rows" style="{BLOCK}">{status}{_draw_bar(progress)}{words}{last.html}</div>'

@@ -1,4 +1,4 @@
-"""The toolbar, the bar with a Stop button, the step card, and the parts that all panels share. `button` makes every button.
+"""The toolbar with its Stop button, the step card, and the parts that all panels share. `button` makes every button.
 
 Panels consist of plain buttons, fields and escaped HTML. They work with ipywidgets 7.7.1 and 8. A panel that is finished
 closes every comm that it has opened: the layout and the style of a widget have comms, too.
@@ -14,10 +14,8 @@ from typing import ClassVar, Protocol
 
 import ipywidgets
 
-from ...core.events import Usage
-from ...core.text import duration
-from ..html import CARD_STYLE, STYLE, counted, dim, inline
-from ..transcript import WIDGET, money
+from ..html import CARD_STYLE, STYLE, dim, inline
+from ..transcript import WIDGET
 
 
 class Comms(Protocol):
@@ -83,12 +81,12 @@ def _hidden(inner: str) -> ipywidgets.Widget:
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
-class StopBar(_Panel):
+class Toolbar(_Panel):
     """A line that says what the run does. The Stop button is beside the line."""
 
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
-        # The bar is the first output of its run, so it contains the styles. The status has no styles, since it is sent often.
+        # The toolbar is the first output of its run, so it contains the styles. The status has none, since it is sent often.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", tooltip, "", self._clicked)
@@ -107,27 +105,6 @@ class StopBar(_Panel):
         self._stop.disabled = True
         hold_cards()
         self._on_stop()
-
-
-class Toolbar(StopBar):
-    """Shows the state, elapsed time, model calls, tokens and cost of a run. It also has the Stop button."""
-
-    def __init__(self, on_stop: Callable[[], None]) -> None:
-        super().__init__(on_stop)
-        self.update("starting", Usage(), 0.0, 0.0)
-
-    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
-        """Show the state, the usage and the cost of the run. `elapsed` is in seconds."""
-        css = "tlj-ask" if "waiting" in state else "tlj-ok"
-        facts = [duration(elapsed, whole=True)]
-        if usage.calls:
-            facts.append(
-                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
-            )
-        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
-        self.show(
-            f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
-        )
 
 
 # --- cards ------------------------------------------------------------------------------------------------------
