@@ -7,7 +7,6 @@ two differences from LiteLLM: the sync functions work inside a notebook cell, an
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
@@ -146,11 +145,10 @@ def _config(harness: object, keywords: Keywords) -> Config:
     """Check the arguments, and make the Config of a run in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
-    def build() -> Config:
-        require_tool_loop(harness)
-        return build_config(**keywords)
-
-    config = attempt_call(build)  # reading the person's objects may run their code, which may raise anything
+    require_tool_loop(harness)
+    host = PROCESS if kernel.get_shell() is None else NOTEBOOK
+    # Reading the person's objects may run their code, which may raise anything.
+    config = attempt_call(partial(build_config, host, **keywords))
     if isinstance(config, Raised):
         error = config.error
         if isinstance(error, HarnessError):
@@ -162,10 +160,9 @@ def _config(harness: object, keywords: Keywords) -> Config:
     # The frame of the public function exists until the run ends. In a traceback, `%xmode Verbose` shows the arguments of
     # this frame. They may contain API keys, so they are removed here.
     keywords.clear()  # type: ignore[attr-defined]  # each call has a dict of its own
-    if kernel.get_shell() is None:
-        return dataclasses.replace(config, host=PROCESS)
-    kernel.watch_cells()
-    return dataclasses.replace(config, host=NOTEBOOK)
+    if host is NOTEBOOK:
+        kernel.watch_cells()
+    return config
 
 
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:

@@ -81,8 +81,7 @@ def _add_known(one: int | None, other: int | None) -> int | None:
 
 def add_costs(*costs: float | None) -> float | None:
     """Return the sum of costs in US dollars; None if one of them is unknown."""
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    return None if None in costs else sum(filter(None, costs), 0.0)
 
 
 @dataclass(frozen=True)

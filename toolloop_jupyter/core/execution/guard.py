@@ -43,34 +43,18 @@ def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
     except BaseException as error:
         if is_interrupt(error) or issubclass(type(error), ToolStopped):
             raise
-        return Raised(unmask(error))
+        return Raised(error)
 
 
-class MaskedError(Exception):
-    """Replaces an error whose `__class__` is not its real class: `isinstance` on such an error would run the error's own code."""
+_DEEPEST = 10
+"""At most this many levels of groups in groups are searched for a KeyboardInterrupt."""
 
 
-def unmask(error: BaseException) -> BaseException:
-    """Return the error. If its `__class__` is not its real class or cannot be read, return a MaskedError instead."""
-    if attempt_call(getattr, error, "__class__") is type(error):
-        return error
-    return MaskedError(f"an error of the class {type(error).__name__}, which claims to be of another class")
-
-
-_MOST_SEARCHED = 10_000
-"""At most this many errors of a group are searched for a KeyboardInterrupt."""
-
-
-def is_interrupt(error: BaseException) -> bool:
+def is_interrupt(error: BaseException, level: int = 0) -> bool:
     """Return True if the error is a `KeyboardInterrupt`, or an exception group that contains a `KeyboardInterrupt`."""
-    found = {id(error): error}  # the same error may be in several groups
-    for one in (waiting := [error]):
-        if issubclass(type(one), KeyboardInterrupt):
-            return True
-        new = {id(inner): inner for inner in list_inner(one) if id(inner) not in found}
-        found.update(new)
-        waiting += list(new.values())[: _MOST_SEARCHED - len(waiting)]
-    return False
+    if issubclass(type(error), KeyboardInterrupt):
+        return True
+    return level < _DEEPEST and any(is_interrupt(one, level + 1) for one in list_inner(error))
 
 
 def list_inner(error: BaseException) -> tuple[BaseException, ...]:
@@ -78,8 +62,7 @@ def list_inner(error: BaseException) -> tuple[BaseException, ...]:
     # `BaseExceptionGroup` is found by its name, since on Python 3.10 a separate package defines it.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
-    errors = inner if type(inner) is tuple else ()
-    return tuple(unmask(one) for one in errors if issubclass(type(one), BaseException))
+    return inner if type(inner) is tuple else ()
 
 
 def is_exactly(value: object, *texts: str) -> bool:

@@ -26,7 +26,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt, unmask
+from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt
 
 WAS_CANCELLED = "the code awaited a task or a future that was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
@@ -57,7 +57,6 @@ def _fail(error: BaseException) -> Outcome:
     """Return the outcome of code that raised `error`. KeyboardInterrupt becomes `RunEnded`: asyncio would let
     KeyboardInterrupt out of the event loop, and the kernel would end.
     """
-    error = unmask(error)
     if isinstance(error, asyncio.CancelledError):
         return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
     return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..events import (
@@ -173,7 +174,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _FunctionRun:
     """
     tool, host, observers = permit.bound.tool, turn.config.host, turn.observers
     keeper = host.keeper() if tool.settings.capture_output else None
-    listeners = Observers(one for one in observers if one.wants_output)
+    listeners = Observers(filter(attrgetter("wants_output"), observers))
     left_behind: list[str] = []
 
     async def ask_in_turn(approval: Approval) -> Decision:

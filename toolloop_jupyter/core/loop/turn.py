@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from .. import text as hiding
@@ -307,7 +308,7 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
     If the call fails, the fallback models are called one after another. Raises ModelCallFailed if all fail, or if a limit
     forbids the next call. `is_closing`: True for the last model call of a turn that has reached a limit.
     """
-    readers = Observers(one for one in turn.observers if one.wants_deltas)
+    readers = Observers(filter(attrgetter("wants_deltas"), turn.observers))
     on_delta = (lambda at, delta: readers.call_hook(Observer.delta, at, delta)) if readers else None
     gate = turn.config.gate
     while True:

@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from ..events import (
     ArgumentTypeInvalid,
     CapabilityUnsupported,
+    Host,
     Observer,
     OptionsMismatch,
     check_values,
@@ -61,12 +62,12 @@ class Capabilities:
 def require_tool_loop(harness: object) -> None:
     """Check that `harness` is TOOL_LOOP. It may be a member of our Harness or of LiteLLM's Harness.
 
-    Raises TypeError if the value is no Harness, CapabilityUnsupported if it is another member.
+    Raises ArgumentTypeInvalid if the value is no Harness, CapabilityUnsupported if it is another member.
     """
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
-        wanted = str(harness).strip().upper().replace("-", "_")
+        wanted = harness.strip().upper().replace("-", "_") if isinstance(harness, str) else ""
         hint = f" Did you mean Harness.{wanted}?" if wanted in Harness.__members__ else ""
-        raise TypeError(
+        raise ArgumentTypeInvalid(
             f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {shorten_repr(harness, 500)}.{hint}"
         )
     if harness.name != "TOOL_LOOP":
@@ -145,8 +146,8 @@ def _check_supported(keywords: Keywords) -> None:
 def _make_options(options: object) -> ToolLoopOptions:
     """Check the options, ours or LiteLLM's. Return them with a copy of `completion_kwargs`: the caller may change its dict."""
     if options is None:
-        options = ToolLoopOptions()
-    elif not isinstance(options, ToolLoopOptions):
+        return ToolLoopOptions()
+    if not isinstance(options, ToolLoopOptions):
         # LiteLLM has one options class for each harness. Only its ToolLoopOptions has this field.
         given = getattr(options, "completion_kwargs", None)
         if given is None:
@@ -179,8 +180,8 @@ _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_ap
 """The keywords that `check_values` checks."""
 
 
-def build_config(**keywords: Unpack[Keywords]) -> Config:
-    """Check LiteLLM's keyword arguments and make a Config of them. Nothing has started when an error is raised.
+def build_config(host: Host = Config.host, /, **keywords: Unpack[Keywords]) -> Config:
+    """Check LiteLLM's keyword arguments and make a Config of them, for a run in `host`. Nothing has started when an error is raised.
 
     Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError. The message says what to write
     instead.
@@ -215,4 +216,5 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         options=options,
         sandbox=None if sandbox is None else make_sandbox(sandbox),
         observers=() if observer is None else (observer,),
+        host=host,
     )
