@@ -29,9 +29,8 @@ from toolloop_jupyter.notebook.rows.page import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
 from toolloop_jupyter.notebook.transcript import steps as exporting
 from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, make_bundle
-from toolloop_jupyter.teaching.parts import call, reasoning
 from toolloop_jupyter.teaching.recording import Recorder
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, reasoning
 
 KEY = "opaque+Q7/x9.Zp3wVtAB"
 

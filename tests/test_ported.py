@@ -12,8 +12,8 @@ import pytest
 import toolloop_jupyter as tl
 from support.servers import answer
 from toolloop_jupyter import Harness, aagent, aagent_session, agent_session, sandbox
-from toolloop_jupyter.teaching.parts import call as asks
 from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import call as asks
 
 LOOP = Harness.TOOL_LOOP
 

@@ -30,7 +30,7 @@ KERNELS = 20
 LESSON = (
     "%load_ext toolloop_jupyter",
     """from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 def double(x: int) -> int:
     'Double a number.'
     return 2 * x

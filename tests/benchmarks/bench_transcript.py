@@ -29,7 +29,7 @@ TIMES_THE_TEXT = 6
 SET_UP = f'''%load_ext toolloop_jupyter
 import asyncio, contextlib, time
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 tokens = ScriptedModel((" ".join(["token"] * 20) + ".\\n\\n") * ({TOKENS} // 20))
 steps = ScriptedModel(*[call("add", a=n, b=2) for n in range({STEPS})], "All are added.")
 

@@ -24,9 +24,8 @@ from toolloop_jupyter.core.tools import arguments
 from toolloop_jupyter.core.tools import arguments as complaints
 from toolloop_jupyter.core.tools.arguments import InvalidArguments, SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.tool import make_tools
-from toolloop_jupyter.teaching.parts import deltas
 from toolloop_jupyter.teaching.recording import Recorder, Replay
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, deltas
 from toolloop_jupyter.teaching.tape import RecordingError
 
 WIDE = 16

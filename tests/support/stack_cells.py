@@ -13,7 +13,7 @@ from toolloop_jupyter import Harness, aagent, aagent_session, agent, agent_sessi
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.execution import runner
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, pause, text
+from toolloop_jupyter.teaching.scripted import call, pause, text
 
 KEY, runs, ticks, beats, HERE, GRACE = "k" * 8, [], [], [], Path.cwd(), runner.STOP_GRACE
 

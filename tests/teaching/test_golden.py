@@ -12,9 +12,8 @@ from toolloop_jupyter.api import aagent_session
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.session.keywords import Harness
-from toolloop_jupyter.teaching.parts import call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.recording import Recorder, Replay
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, deltas, error, reasoning, text
 
 GOLDEN = Path(__file__).parent / "golden" / "lesson-1.jsonl"
 

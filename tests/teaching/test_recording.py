@@ -21,9 +21,8 @@ from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.session.keywords import Harness
-from toolloop_jupyter.teaching.parts import call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.recording import Recorder, Replay, ReplayMismatch
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.tape import RecordingError
 
 

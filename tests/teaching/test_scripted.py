@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from support.asking import ask
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.teaching.parts import (
+from toolloop_jupyter.teaching.scripted import (
+    ScriptedModel,
     ScriptError,
     call,
     deltas,
@@ -24,7 +25,6 @@ from toolloop_jupyter.teaching.parts import (
     reply_with,
     text,
 )
-from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 async def test_turns_are_played_one_for_each_call() -> None:

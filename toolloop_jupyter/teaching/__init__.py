@@ -6,10 +6,22 @@ imports LiteLLM.
 
 from ..core.events import ANY, DEMO_MODEL
 from .demo import DemoModel
-from .parts import ScriptError, call, deltas, end, error, expect, pause, reasoning, reply_with, text
 from .recording import Recorder, Replay, ReplayMismatch
 from .registry import use_with_litellm
-from .scripted import ModelOfRow, ScriptedModel
+from .scripted import (
+    ModelOfRow,
+    ScriptedModel,
+    ScriptError,
+    call,
+    deltas,
+    end,
+    error,
+    expect,
+    pause,
+    reasoning,
+    reply_with,
+    text,
+)
 from .tape import RecordingError
 
 __all__ = [

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ..core.events import read_content
 from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
-from .parts import End, ScriptedTurn, call, count_words, make_parts, reasoning, text
+from .scripted import End, ScriptedTurn, call, count_words, make_parts, make_usage, reasoning, text
 
 # --- values for a schema --------------------------------------------------------------------------------------
 
@@ -447,8 +447,7 @@ class DemoModel(Answers):
         else:
             said = talk.answer(first=not self._introduced)
             self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
-        usage = {"prompt_tokens": registry.count_words(request.messages)}
-        usage["completion_tokens"] = count_words(f"{said} {sent}")
+        usage = make_usage(request.messages, count_words(f"{said} {sent}"))
         turn = ScriptedTurn(number, request.messages, self.pace)
         async for delta in turn.play(make_parts([*parts, End(usage=usage)])):
             yield delta

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from difflib import get_close_matches
-from typing import Any
 
-from ..core.events import DEMO_MODEL, OWN_MODELS, read_content
+from ..core.events import DEMO_MODEL, OWN_MODELS
 from ..core.models import Answers, Delta, ProviderError, ProviderRequest, ensure, provide
 
 _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary()
@@ -55,16 +54,6 @@ def use_with_litellm(model: str = DEMO_MODEL) -> str:
     """
     ensure(model)
     return model
-
-
-def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Return the input tokens of our models: the words in the messages' texts and arguments, plus one for each message."""
-    total = 0
-    for message in messages:
-        texts = [read_content(message.get("content"), " ")]
-        texts += [str(call["function"].get("arguments") or "") for call in message.get("tool_calls") or ()]
-        total += 1 + sum(len(text.split()) for text in texts)
-    return total
 
 
 provide(OWN_MODELS.rstrip("/"), respond)

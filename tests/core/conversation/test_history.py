@@ -16,8 +16,7 @@ from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.tools import DescribedTool, make_tools
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 USER = {"role": "user", "content": "Go."}
 

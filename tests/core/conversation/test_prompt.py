@@ -30,9 +30,8 @@ from toolloop_jupyter.core.conversation.history import validate
 from toolloop_jupyter.core.events import ArgumentInvalid, Attachment, CapabilityUnsupported
 from toolloop_jupyter.core.models import find_untaken
 from toolloop_jupyter.core.results import images
-from toolloop_jupyter.teaching.parts import error
 from toolloop_jupyter.teaching.recording import Recorder, Replay
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, error
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")

@@ -14,8 +14,7 @@ from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolResult
 from toolloop_jupyter.core.loop.permissions import wait_for
 from toolloop_jupyter.notebook.transcript import steps as exporting
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 def desk(*turns, ran=None, **options):

@@ -6,8 +6,7 @@ import pytest
 
 from toolloop_jupyter import Harness, Result, ToolCall, Usage, aagent_session, tool
 from toolloop_jupyter.core.events.result import ANY
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 def result(*calls: tuple[str, dict[str, object]]) -> Result:

@@ -11,8 +11,7 @@ from toolloop_jupyter import Harness, aagent, aagent_session
 from toolloop_jupyter.core.events.events import ToolCall
 from toolloop_jupyter.core.execution import runner
 from toolloop_jupyter.core.tools.tool import tool
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 closed = []
 

@@ -14,8 +14,7 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.execution.guard import explain_error
 from toolloop_jupyter.core.execution.runner import NOT_TO_STOP, WAS_CANCELLED, attempt, attempt_apart
 from toolloop_jupyter.core.results.text import describe
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 class Panic(BaseException):

@@ -26,8 +26,7 @@ from toolloop_jupyter.core.events.observer import Host, Observer
 from toolloop_jupyter.core.execution import runner as running
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models import load_litellm
-from toolloop_jupyter.teaching.parts import call, pause, reasoning
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, pause, reasoning
 
 
 class Tools:

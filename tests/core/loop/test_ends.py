@@ -10,8 +10,7 @@ from toolloop_jupyter.core.events.errors import ModelCallFailed
 from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.notebook.transcript import render
-from toolloop_jupyter.teaching.parts import call, end, error, text
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, end, error, text
 
 
 class Order(BaseModel):

@@ -11,8 +11,7 @@ from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, Text, aagent_session
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
-from toolloop_jupyter.teaching.parts import call, error, pause
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, error, pause
 
 
 def f(a: int = 0) -> str:

@@ -18,8 +18,7 @@ from toolloop_jupyter.core.execution import explain_error
 from toolloop_jupyter.core.execution import runner as workers
 from toolloop_jupyter.core.results import cut_traceback
 from toolloop_jupyter.core.tools.tool import tool
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 async def result_of(function, **arguments):

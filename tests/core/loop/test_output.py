@@ -20,8 +20,7 @@ from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.loop.output import Output, OutputProblem
 from toolloop_jupyter.core.models.client import takes_response_format, takes_tool_choice_none
-from toolloop_jupyter.teaching.parts import call, end
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, end
 
 
 class Place(BaseModel):

@@ -18,8 +18,7 @@ from toolloop_jupyter.core.events.observer import Observer
 from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.notebook.live import asking
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 def make(name, ran, own=None):

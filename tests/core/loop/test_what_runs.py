@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from support.approving import Desk
 from toolloop_jupyter.core.events import Approval
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 
 
 class Order(BaseModel):

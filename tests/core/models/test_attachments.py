@@ -20,8 +20,7 @@ from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
 from toolloop_jupyter.notebook.transcript.values import attachment_block
 from toolloop_jupyter.teaching import tape
-from toolloop_jupyter.teaching.parts import deltas
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, deltas
 
 PNG = base64.b64encode(
     base64.b64decode(

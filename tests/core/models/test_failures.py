@@ -28,8 +28,7 @@ from toolloop_jupyter.core.models.failures import (
 )
 from toolloop_jupyter.core.models.providers import PlainRefusal, ProviderError
 from toolloop_jupyter.notebook.magic import commands
-from toolloop_jupyter.teaching.parts import error
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, error
 
 KEY = "sk-live-0123456789abcdef"
 

@@ -10,8 +10,7 @@ from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.core.models.client import find_price
-from toolloop_jupyter.teaching.parts import deltas
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, deltas
 
 VALUES = {
     "number": 5,

@@ -15,9 +15,8 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.conversation.history import validate
 from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.results import images
-from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.recording import Recorder, Replay
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")

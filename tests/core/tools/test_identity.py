@@ -22,7 +22,7 @@ from support.approving import asked, session_of
 from toolloop_jupyter import tool
 from toolloop_jupyter.core.tools.identity import Version
 from toolloop_jupyter.core.tools.tool import make_tools
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 
 # --- source ---------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 from support.approving import Desk
 from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 
 EVIL = "rm -rf /"
 count = itertools.count()

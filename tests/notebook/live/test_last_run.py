@@ -11,8 +11,7 @@ import pytest
 from toolloop_jupyter import Harness, aagent, agent, agent_session
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.live import presenter as presenting
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from toolloop_jupyter.core.events.errors import HarnessError
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.live import asking, view
 from toolloop_jupyter.notebook.live import presenter as presenting
-from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
 import litellm  # noqa: E402 - after the check

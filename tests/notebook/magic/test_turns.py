@@ -7,8 +7,7 @@ import pytest
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.notebook.magic.sessions import NamedSession, TurnOrigin
-from toolloop_jupyter.teaching.parts import error
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel, error
 
 
 async def three_turns(**more):

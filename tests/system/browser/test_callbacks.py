@@ -10,7 +10,7 @@ SET_UP = '''%load_ext toolloop_jupyter
 import ipywidgets as widgets
 from toolloop_jupyter import Harness, agent
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 ran = []
 
 def order(item: str) -> str:

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 SET_UP = '''%load_ext toolloop_jupyter
 import os
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, text
+from toolloop_jupyter.teaching.scripted import call, text
 ran = []
 
 def place_order(item: str, count: int, note: str = "", lines: list[dict] = [], limit: int | None = None) -> str:

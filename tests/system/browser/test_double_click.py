@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 SET_UP = '''%load_ext toolloop_jupyter
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 ran = []
 
 def add_note(title: str, body: str, tag: str = "a", pinned: bool = False) -> str:

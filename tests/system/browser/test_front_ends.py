@@ -20,7 +20,7 @@ FRONT_ENDS = {
 SET_UP = '''%load_ext toolloop_jupyter
 import threading
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, text
+from toolloop_jupyter.teaching.scripted import call, text
 ran, seen = [], []
 
 def order(item: str, count: int = 1, express: bool = False) -> str:

@@ -10,7 +10,7 @@ SET_UP = '''%load_ext toolloop_jupyter
 import time
 from pathlib import Path
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, text
+from toolloop_jupyter.teaching.scripted import call, text
 ran = []
 
 def order(item: str, count: int = 1) -> str:

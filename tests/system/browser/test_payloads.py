@@ -17,7 +17,7 @@ BATCHES = {f"b{start // 12}": list(PAYLOADS)[start : start + 12] for start in ra
 SET_UP = '''%load_ext toolloop_jupyter
 import json
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, deltas, reasoning, text
+from toolloop_jupyter.teaching.scripted import call, deltas, reasoning, text
 corpus = json.load(open("corpus.json"))
 
 def echo(text: str) -> str:

@@ -18,7 +18,7 @@ SET_UP = '''
 import asyncio, json, pathlib
 from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 ran = []
 
 def f(x: int, note: str = "none") -> str:

@@ -8,7 +8,7 @@ from support.kernels import LiveKernel
 
 pytestmark = pytest.mark.kernel
 
-TOOL = """from toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call
+TOOL = """from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 m = ScriptedModel(call("double", x=1), "end", call("double", x=1), "end")
 def double(x: int) -> int:
     "Double."

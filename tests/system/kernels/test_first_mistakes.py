@@ -13,7 +13,7 @@ SET_UP = '''
 import pydantic
 from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, error, expect, text
+from toolloop_jupyter.teaching.scripted import call, error, expect, text
 
 def double(x: int) -> int:
     """Double a number."""

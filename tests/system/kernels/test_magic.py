@@ -468,7 +468,7 @@ def test_a_very_long_run_stays_small(kernel):
     """Early calls of a run of 150 steps are one line each in the saved outputs."""
     run(
         kernel,
-        "from toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
+        "from toolloop_jupyter.teaching.scripted import ScriptedModel, call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
     )
     done = run(kernel, "%%toolloop --model long -t double --max-model-calls 200\ngo")
     blocks = done.html.split('class="tlj tlj-call"')[1:]

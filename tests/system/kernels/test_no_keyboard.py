@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kernel
 SET_UP = """%load_ext toolloop_jupyter
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 runs = []
 def double(x: int) -> int:
     "Double a number."

@@ -22,7 +22,7 @@ def kernel():
 
 def begin(live):
     live.execute(
-        "%load_ext toolloop_jupyter\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call, error\n"
+        "%load_ext toolloop_jupyter\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel, call, error\n"
         "echo = ScriptedModel(lambda messages: 'You said: ' + messages[-1]['content'], repeat_last=True)\n"
         "broken = ScriptedModel(error('no such thing', 400), repeat_last=True)\n"
         "def f(x: int = 1) -> str:\n    'Do f.'\n    return 'f'\n"
@@ -182,7 +182,8 @@ def test_a_mistake_costs_no_conversation(kernel, line, told):
 def test_a_stop_before_the_answer_costs_no_conversation(kernel):
     """Stop while a cell that runs again waits for its answer: the old turns are there again."""
     run(
-        kernel, "from toolloop_jupyter.teaching.parts import pause\nlate = ScriptedModel([pause(30), 'late'])"
+        kernel,
+        "from toolloop_jupyter.teaching.scripted import pause\nlate = ScriptedModel([pause(30), 'late'])",
     )
     for number, text in enumerate(["One.", "Two."]):
         run(kernel, say("stopped", text), f"p{number}")

@@ -18,7 +18,7 @@ SET_UP = '''
 import os
 import pydantic
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 ran = []
 STUB_KEY = "sk-not-to-be-seen-1234"
 

@@ -24,7 +24,7 @@ SET_UP = [
     "def double(x: int) -> int: 'Double a number.'; return 2*x",
     "def slow(x: int) -> int: 'Slow.'; time.sleep(300); return x",
     "async def step(x: int) -> int: 'Step.'; ran.append(x); print('stepping'); await asyncio.sleep(0.3); return x",
-    "from toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call",
+    "from toolloop_jupyter.teaching.scripted import ScriptedModel, call",
     "twice = ScriptedModel(call('double', x=1), call('double', x=2), 'end')",
     "late = ScriptedModel(call('slow', x=1), 'end')",
     "def steps(): return {'model': ScriptedModel(*[call('step', x=n) for n in range(30)], 'end'), 'tools': [step]}",
@@ -297,7 +297,7 @@ def test_rows_in_one_line_that_renews_itself(terminal):
 def test_ctrl_c_keeps_the_rows_that_have_ended(terminal):
     """Ctrl-C ends the line and the run; the variable has what there is, and the next cell runs."""
     terminal.run("many = [{'x': n} for n in range(500)]")
-    terminal.run("from toolloop_jupyter.teaching.parts import pause")
+    terminal.run("from toolloop_jupyter.teaching.scripted import pause")
     terminal.run(
         "each = ScriptedModel(lambda m: [pause(300), 'late'] if int(m[-1]['content']) >= 40 else 'fine', pace=0.1)"
     )

@@ -19,7 +19,7 @@ from IPython.display import HTML, Image, Markdown, SVG, clear_output, display
 from PIL import Image as Pillow
 from toolloop_jupyter import Harness, ToolContext, aagent, show, tool
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import call
 OLD_HANDLER = logging.StreamHandler()
 old_log = logging.getLogger("old"); old_log.addHandler(OLD_HANDLER); old_log.propagate = False
 png = Pillow.new("RGB", (20, 10), "red")._repr_png_()
