@@ -253,22 +253,3 @@ async def test_a_model_of_ours_loses_nothing_when_it_does_not_stream(stream):
         ("audio", "audio, 0.0 kB: Hi"),
         ("file", TABLE.name),
     }
-
-
-@pytest.mark.parametrize(
-    "delta",
-    [
-        lambda parts: {"images": parts},
-        lambda parts: {"content": parts},
-        lambda parts: {"provider_specific_fields": {"annotations": parts}},
-    ],
-    ids=["images", "content", "annotations"],
-)
-def test_of_too_many_parts_in_a_delta_only_the_first_are_read(delta):
-    """A delta of ten thousand parts is read up to a bound, and one line counts the rest."""
-    address = {"type": "image_url", "image_url": {"url": ADDRESS}}
-    assembly = Assembly()
-    assembly.add(delta([address] * 10_000))
-    assembly.end()
-    kinds = [(one.kind, one.name) for one in assembly.attachments.all()]
-    assert kinds[1:] == [("more", "9000 more parts of the answer")]

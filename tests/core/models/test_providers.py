@@ -246,11 +246,9 @@ async def test_deltas_given_to_it_are_not_changed() -> None:
 
 
 def test_other_models_are_not_ours() -> None:
-    """A model of a real provider is left alone, and a name with a slash is no provider."""
+    """A model of a real provider is left alone, and a name without a slash is no model of ours."""
     assert not provider.is_ours("openai/gpt-4o")
     assert not provider.is_ours("toolloop")
-    with pytest.raises(ValueError, match="'a/b'"):
-        provider.provide("a/b", answering())
 
 
 def test_providing_does_not_import_litellm() -> None:

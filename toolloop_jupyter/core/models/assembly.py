@@ -17,7 +17,6 @@ A fragment opens a new call in these cases:
 - It has a known id, and names another tool or begins new arguments at another index.
 - It has no id, and its name is not the name of the call at its index. In addition, the arguments of that call have begun,
   or both names are names of tools.
-- It is one of several complete calls without ids in one delta, even if these calls are equal.
 
 Repetitions and pieces:
 
@@ -43,17 +42,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..events import Attachment, Fields, make_plain, read_content, read_count, read_fields, read_list
-from ..text import (
-    LONGEST_ARGUMENTS,
-    LONGEST_ID,
-    LONGEST_NAME,
-    MOST_CALLS,
-    cut_half,
-    join_surrogates,
-    join_surrogates_in,
-    shorten,
-)
+from ..text import LONGEST_ARGUMENTS, MOST_CALLS, cut_half, join_surrogates, join_surrogates_in, shorten
 
+_LONGEST_ID = 50_000
+"""The most characters of a tool call's id; a longer id is replaced. LiteLLM appends a thought signature of some thousand
+characters to Gemini's ids.
+"""
+_LONGEST_NAME = 1_000
+"""While a tool's name comes in pieces, at most this number of characters is kept. At most 64 are sent back to the model."""
 _NAMES = ("think", "thinking", "budget:thinking")
 _OPENINGS = tuple(f"<{name}>" for name in _NAMES)
 _CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
@@ -62,8 +58,6 @@ MOST_NAME = 300
 """The most characters of an attachment's name. A longer name is shortened."""
 MOST_ATTACHED = 100
 """The most attachments of one message that are kept. Further attachments are only counted, and a line states their number."""
-_MOST_READ = 1_000
-"""The most parts of one delta that are read. This number includes repeated parts."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
@@ -105,8 +99,6 @@ class Assembly:
         self.usage: object = None
         self.finish_reason: str | None = None
         self._has_ended = False
-        self._choice: int | None = None
-        """The index of the only choice that is read: the lowest index in the first chunk with choices; None before this chunk."""
 
     @property
     def text(self) -> str:
@@ -121,19 +113,16 @@ class Assembly:
     def read_chunk(self, chunk: object) -> object:
         """Keep the usage, the sources and the finish reason in `chunk`. Return the delta in `chunk`.
 
-        `chunk` may also be a complete response, with a message in place of a delta. If there are several choices, only one
-        is read. Returns None for a chunk without this choice, for example for OpenAI's chunk that has only the usage.
+        `chunk` may also be a complete response, with a message in place of a delta. Only the choice with the index 0 is read.
+        Returns None for a chunk without this choice, for example for OpenAI's chunk that has only the usage.
         """
         fields = read_fields(chunk)
         if read_fields(usage := fields.get("usage")):
             self.usage = usage
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
-        choices = list(map(read_fields, read_list(fields.get("choices"))))
-        if self._choice is None and choices:
-            self._choice = min(read_count(choice.get("index")) for choice in choices)
-        for choice in choices:
-            if read_count(choice.get("index")) == self._choice:
+        for choice in map(read_fields, read_list(fields.get("choices"))):
+            if read_count(choice.get("index")) == 0:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
@@ -150,7 +139,7 @@ class Assembly:
         if refusal := fields.get("refusal"):
             self.refusal += read_content(refusal)
         if fragments := fields.get("tool_calls"):
-            self.calls.add(fragments if isinstance(fragments, (list, tuple)) else [fragments], whole=whole)
+            self.calls.add(read_list(fragments), whole=whole)
         if function := fields.get("function_call"):
             self.calls.add_old(read_fields(function))
         own = fields.get("provider_specific_fields")
@@ -253,8 +242,8 @@ class _Call:
 
     def add_name(self, name: str, names: Collection[str]) -> None:
         """Add `name`: a further piece of the call's name, or a repetition of the name. `names`: the names of all tools."""
-        name = name[: LONGEST_NAME + 1]
-        if len(self.name) > LONGEST_NAME:
+        name = name[: _LONGEST_NAME + 1]
+        if len(self.name) > _LONGEST_NAME:
             return
         if self.name + name in names:
             self.name += name
@@ -300,8 +289,6 @@ class Calls:
         Each call of a complete message is a new call, except a repeated one: it has the id, the name and the arguments of an
         earlier call, and is ignored.
         """
-        # Index -> how many complete calls with a name and without an id this delta has had at this index so far.
-        ended: dict[int, int] = {}
         for fragment in filter(None, map(read_fields, fragments)):
             if self.has_too_many:
                 break
@@ -316,16 +303,12 @@ class Calls:
             known = self._by_id.get(call_id)
             if whole and known is not None and (known.name, known.arguments) == (name, arguments):
                 continue
-            text = arguments.strip()
-            may_be_whole = name and not call_id and text.startswith("{") and text.endswith("}")
-            # Several such calls at one index get different indexes. If the server repeats the delta, the indexes are the same.
-            place = index - ended.get(index, 0) * MOST_CALLS if may_be_whole else index
-            call = None if whole else self._find(call_id, place, name, arguments)
+            call = None if whole else self._find(call_id, index, name, arguments)
             if call is None:
-                call = _Call(index=None if whole or fragment.get("index") is None else place)
+                call = _Call(index=None if whole or fragment.get("index") is None else index)
                 self.calls.append(call)
                 self.has_too_many = len(self.calls) > MOST_CALLS
-            self._at_index[place] = call
+            self._at_index[index] = call
             if call_id and not call.id:
                 call.id = call_id
                 self._by_id[call_id] = call
@@ -333,8 +316,6 @@ class Calls:
                 call.add_name(name, self._names)
             if arguments:
                 call.extend(arguments)
-            if may_be_whole and call.ends_with_object(arguments):
-                ended[index] = ended.get(index, 0) + 1
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
                 self.keep_data = True
                 call.keep_extra(fragment, body)
@@ -384,8 +365,10 @@ class Calls:
         """Yield the calls in OpenAI format, without repeated calls. If the arguments of a call are several JSON objects, each
         object is a call. Each call has a different id that was not in `used`. The ids are added to `used`.
         """
-        count, told = 0, set[tuple[str | int | None, str, str]]()
-        for call in self.calls if self._old is None else self._merge(self._old):
+        count, told, calls = 0, set[tuple[str | int | None, str, str]](), self.calls
+        if self._old is not None:  # its calls count only if `tool_calls` has none
+            calls = [call for call in calls if call.name or call.begun] or self._old.calls
+        for call in calls:
             several = split_objects(call.arguments)
             if count + len(several) > MOST_CALLS:
                 several = [call.arguments]  # later, these arguments are refused: they are not one object
@@ -399,29 +382,12 @@ class Calls:
                     continue
                 told |= {(place, *mark), (place if call.index is None else call.index, *mark)}
                 count += 1
-                call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
+                call_id = join_surrogates(call.id) if len(call.id) <= _LONGEST_ID else ""
                 call_id = call_id if call_id and call_id not in used else new_call_id()
                 used.add(call_id)
                 function = {"name": sent_name, "arguments": arguments}
                 extra = join_surrogates_in(call.extra) if call.extra else {}
                 yield {"id": call_id, "type": "function", "function": function, **extra}
-
-    def _merge(self, old: Calls) -> list[_Call]:
-        """Return the calls of `tool_calls`; if it has none, the calls of `function_call` (`old`).
-
-        If the only call of `tool_calls` lacks its name or its arguments, they are taken from `function_call`, unless this
-        field holds another call: no tool may get the arguments of another tool.
-        """
-        calls, other = [call for call in self.calls if call.name or call.begun], old.calls[0]
-        if len(calls) == 1:
-            call = calls[0]
-            are_equal = call.arguments.strip() == other.arguments.strip()
-            may_name = not call.name and (are_equal or not (call.begun and other.begun))
-            if may_name or other.name in ("", call.name):
-                call.name = call.name or other.name
-                if not call.begun:
-                    call.extend(other.arguments)
-        return calls or old.calls
 
 
 _SEAM = re.compile(r"\}\s*\{")
@@ -648,8 +614,7 @@ class Attachments:
         found = [("", list(filter(is_attached, content)) if isinstance(content, list) else [])]
         found += [(kind, read_list(delta.get(name) or fields.get(name))) for name, kind in ATTACHED.items()]
         for kind, parts in found:
-            self._left_out += max(0, len(parts) - _MOST_READ)
-            for part in parts[:_MOST_READ]:
+            for part in parts:
                 if isinstance(part, str) and kind:
                     self._keep(_describe({"type": kind, "url": part}))
                 elif plain_part := make_plain(part):

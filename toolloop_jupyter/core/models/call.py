@@ -15,7 +15,6 @@ the defaults of LiteLLM and of the provider's client apply: most clients retry a
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterable, Callable, Collection
 from operator import methodcaller
@@ -156,12 +155,9 @@ class ModelCall:
     async def run(self) -> Reply:
         """Make the call, and return the reply. Raises ModelCallFailed if the last try fails; the message says what to change."""
         server = self.request.address, self.request.model
-        if not self._is_ours:
-            # The user may have changed LiteLLM's settings after the run's options were checked.
-            if wrong := explain_switch(self.request.model, self.request.address):
-                raise ModelCallFailed(wrong)
-        elif "litellm" in sys.modules:  # other code may call this model through LiteLLM
-            client.ensure(self.request.model, may_import=False)
+        # The user may have changed LiteLLM's settings after the run's options were checked.
+        if not self._is_ours and (wrong := explain_switch(self.request.model, self.request.address)):
+            raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries = time.monotonic(), 0
         while True:
@@ -343,9 +339,8 @@ def read_cached(usage: Fields) -> tuple[int | None, int | None]:
     `usage` has the fields of Anthropic, OpenAI, DeepSeek, or Gemini (in LiteLLM 1.110's form).
     """
     fields = {**usage, **read_fields(usage.get("prompt_tokens_details"))}
-    counts: list[int | None] = [None, None]
-    for place, names in enumerate(_CACHED):
-        for value in map(fields.get, names):
-            if counts[place] is None and isinstance(value, int) and not isinstance(value, bool):
-                counts[place] = max(0, value)
-    return counts[0], counts[1]
+    read, written = (
+        next((max(0, count) for count in map(fields.get, names) if type(count) is int), None)
+        for names in _CACHED
+    )
+    return read, written

@@ -24,25 +24,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..events import REPLAYED, Fields, make_plain, read_content, read_fields, read_list
+from ..events import REPLAYED, Fields, ImageMode, make_plain, read_content, read_fields, read_list
 from ..execution import Raised, attempt_call, uncounted
+from ..results import PicturePlace
 from .assembly import is_attached
 from .options import PROXY
-from .providers import (
-    AnswerBroken,
-    Answers,
-    Chunk,
-    ProviderError,
-    answer,
-    close_stream,
-    is_ours,
-)
-
-if TYPE_CHECKING:
-    from ..events import ImageMode
-    from ..results import PicturePlace
+from .providers import AnswerBroken, Answers, Chunk, ProviderError, answer, close_stream, is_ours
 
 _importing = threading.Lock()
 _WITH_THE_FIRST_CALL = (
@@ -63,22 +52,11 @@ def load_litellm() -> ModuleType:
     Sets the environment variable `LITELLM_LOCAL_MODEL_COST_MAP=True`, if the user has not set it. Without the variable, the
     import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
-    # A thread holds the lock for seconds. Code on the event loop runs this only after the import, so it never takes the lock.
+    # A thread holds the lock of `_make_ready` for seconds. Code on the event loop runs this only after the import.
     if not litellm_loaded():
-        with _importing, _without_collecting():
-            return _import_litellm()
+        _make_ready()
     module = sys.modules["litellm"]
     _silence_litellm(module)
-    return module
-
-
-def _import_litellm() -> ModuleType:
-    if not litellm_loaded():
-        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    _silence_litellm(litellm)
-    module: ModuleType = litellm
     return module
 
 
@@ -140,16 +118,13 @@ def litellm_loaded() -> bool:
     return "acompletion" in vars(module) and not getattr(module.__spec__, "_initializing", False)
 
 
-def is_loading() -> bool:
-    """Return True while a thread imports litellm or the modules for the first model call."""
-    return _importing.locked()
-
-
 @functools.cache
 def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
     with _importing, _without_collecting():
-        _import_litellm()
+        if not litellm_loaded():
+            os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        _silence_litellm(importlib.import_module("litellm"))
         # Another version of LiteLLM may lack these modules, or raise any error here. Model calls work without these imports.
         for name in _WITH_THE_FIRST_CALL:
             attempt_call(importlib.import_module, name)
@@ -179,7 +154,7 @@ async def await_litellm() -> None:
 
 def start_loading() -> None:
     """Begin LiteLLM's import in a thread, and do not wait for it. If it fails, the next run that needs LiteLLM says so."""
-    if not is_ready() and not is_loading():
+    if not is_ready() and not _importing.locked():
         threading.Thread(
             target=attempt_call, args=(_make_ready,), name="toolloop-import-litellm", daemon=True
         ).start()
@@ -208,8 +183,7 @@ def explain_missing_bytecode() -> tuple[Path, str] | None:
 # --- models that are Python code, for code that calls LiteLLM itself --------------------------------------------
 
 
-_SUPPORTED = """supports_function_calling supports_parallel_function_calling supports_response_schema
-    supports_tool_choice supports_reasoning supports_vision"""
+_SUPPORTED = "function_calling parallel_function_calling response_schema tool_choice reasoning vision"
 _FREE: Mapping[str, object] = {
     "mode": "chat",
     "input_cost_per_token": 0.0,
@@ -217,28 +191,23 @@ _FREE: Mapping[str, object] = {
     # Without the next two prices, LiteLLM logs a warning for each model that is registered.
     "cache_creation_input_token_cost": 0.0,
     "cache_read_input_token_cost": 0.0,
-    **dict.fromkeys(_SUPPORTED.split(), True),
+    **{f"supports_{ability}": True for ability in _SUPPORTED.split()},
 }
-_priced: set[str] = set()
 
 
-def ensure(model: str, *, may_import: bool = True) -> None:
+def ensure(model: str) -> None:
     """Register `model` in LiteLLM with a price of 0, and register its provider. Do nothing for a model that is not Python code.
 
-    If `may_import` is False and LiteLLM is not imported yet, do nothing, too. Call `ensure` before each use of the model, since
-    other code may replace `litellm.custom_provider_map`. If model and provider are registered already, `ensure` is fast.
+    Imports LiteLLM. Only code that calls LiteLLM itself needs this: a run of this package calls the model directly.
     """
-    if not is_ours(model) or not (may_import or (litellm_loaded() and not is_loading())):
+    if not is_ours(model):
         return
-    litellm = load_litellm()
-    provider = model.partition("/")[0]
+    litellm, provider = load_litellm(), model.partition("/")[0]
     if not any(item["provider"] == provider for item in litellm.custom_provider_map):
-        litellm.custom_provider_map.append(
-            {"provider": provider, "custom_handler": _make_handler(litellm, provider)}
-        )
-    if model not in _priced or model not in litellm.model_cost:
+        handler = _make_handler(litellm, provider)
+        litellm.custom_provider_map.append({"provider": provider, "custom_handler": handler})
+    if model not in litellm.model_cost:
         litellm.register_model({model: {**_FREE, "litellm_provider": provider}})
-        _priced.add(model)
 
 
 def _make_handler(litellm: ModuleType, provider: str) -> object:
@@ -294,11 +263,8 @@ async def _stream_to_litellm(
 def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
     import httpx  # LiteLLM's own HTTP library
 
-    options: dict[str, object] = {
-        "message": str(error),
-        "llm_provider": model.partition("/")[0],
-        "model": model,
-    }
+    provider = model.partition("/")[0]
+    options: dict[str, object] = {"message": str(error), "llm_provider": provider, "model": model}
     request = httpx.Request("POST", "http://localhost/")
     if error.status is None:
         options["request"] = request
@@ -325,10 +291,9 @@ class StreamFacts:
     """
 
     def __init__(self, response: Any) -> None:
+        self._response, self._since = response, time.monotonic()
         self._stream: Any = getattr(response, "completion_stream", None)
         self._iterator: Any = self._stream
-        self._since = time.monotonic()
-        self._response = response
         self.refusal = ""
         """The text of OpenAI's `refusal` field."""
         headers = read_fields(getattr(getattr(self._stream, "response", None), "headers", None))
@@ -340,10 +305,9 @@ class StreamFacts:
     @property
     def ended_early(self) -> bool:
         """True if the stream ended without a finish reason. LiteLLM hides this: for most providers, it reports "stop"."""
-        told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
-        return hasattr(self._response, told[0]) and not any(
-            getattr(self._response, name, None) for name in told
-        )
+        names = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
+        reasons = [getattr(self._response, name, None) for name in names]
+        return hasattr(self._response, names[0]) and not any(reasons)
 
     async def let_others_run(self) -> None:
         """Let other tasks run if they have waited for _LONGEST_BLOCKING seconds."""
@@ -380,10 +344,8 @@ def _make_readable(delta: object) -> None:
     content = fields.get("content")
     parts = read_list(content)
     if extra is not None:
-        attached = list(filter(is_attached, parts))
-        for name in ("annotations", "files"):
-            attached += read_list(extra.get(name))
-        if attached:
+        attached = [one for name in ("annotations", "files") for one in read_list(extra.get(name))]
+        if attached := [*filter(is_attached, parts), *attached]:
             extra["images"] = [*(extra.get("images") or ()), *map(make_plain, attached)]
         if thinking := "".join(read_content(read_fields(part).get("thinking")) for part in parts):
             extra.setdefault("reasoning_content", thinking)
@@ -436,10 +398,10 @@ def _find_place(model: str) -> tuple[str, str] | None:
 
 def _map_options(place: tuple[str, str], **options: object) -> Fields | None:
     """Return the completion options in the provider's form, as LiteLLM converts them; None if LiteLLM refuses an option."""
-    convert = functools.partial(
-        load_litellm().get_optional_params, model=place[0], custom_llm_provider=place[1], **options
+    (name, where), litellm = place, load_litellm()
+    mapped = attempt_call(
+        lambda: litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
     )
-    mapped = attempt_call(convert)
     return None if isinstance(mapped, Raised) else mapped
 
 
@@ -561,10 +523,9 @@ def find_price(model: str, usage: object) -> float | None:
     # LiteLLM (1.110) would raise ModelNotMappedError, or return 0, for a model that is not in its price list.
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None
-    price = functools.partial(
-        litellm.cost_per_token, model=name, custom_llm_provider=where, usage_object=usage
+    parts = attempt_call(
+        lambda: litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=usage)
     )
-    parts = attempt_call(price)
     return None if isinstance(parts, Raised) else float(sum(parts))
 
 

@@ -12,15 +12,12 @@ import sys
 import traceback
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
+from ..events import Request
 from ..execution import Raised, attempt_call, describe_error, get_message
 from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain, remember
 from .options import PROXY
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
-
-if TYPE_CHECKING:
-    from ..events import Request
 
 CLEAN_END = "Stream ended before a finish_reason was received"
 """LiteLLM's message for a stream that ended without a finish_reason."""
@@ -99,8 +96,6 @@ def is_cut(error: BaseException) -> bool:
 def is_final(error: BaseException) -> bool:
     """Return True if a retry would fail, too, since the provider refuses the request itself."""
     cause = getattr(error, "original_exception", None) or error
-    if isinstance(cause, ProviderError):
-        return cause.is_final
     return read_status(cause) in _FINAL or not _FINAL_KINDS.isdisjoint(_list_kinds(cause))
 
 

@@ -30,6 +30,7 @@ class Treatment(Enum):
     LOCAL = "goes to LiteLLM in this process; refused in the extra_body of a gateway run"
     DIRECT = "the address, account or key of a provider; refused on a gateway"
     REFUSED = "refused on every route"
+    UNKNOWN = "not listed here; goes to every model call"
 
 
 @dataclass(frozen=True)
@@ -135,17 +136,10 @@ _HEADERS_ELSEWHERE = frozenset(
 
 
 @functools.lru_cache(maxsize=1024)
-def find_option(name: str) -> OptionRule | None:
-    """Return the entry of the option with this name; None if LiteLLM does not know the option. An unknown option is passed on."""
+def find_option(name: str) -> OptionRule:
+    """Return the entry of the option with this name. An option that is not listed belongs to one provider, and is passed on."""
     families = (option for pattern, option in _FAMILIES.items() if re.search(pattern, name))
-    return _KNOWN.get(name) or next(families, None)
-
-
-@functools.lru_cache(maxsize=1024)
-def is_kept(name: str) -> bool:
-    """Return True if LiteLLM itself uses the option with this name, and does not send it to a provider."""
-    option = find_option(name)
-    return option is not None and option.is_kept
+    return _KNOWN.get(name) or next(families, OptionRule(Treatment.UNKNOWN))
 
 
 def is_of_route(name: str) -> bool:
@@ -153,14 +147,12 @@ def is_of_route(name: str) -> bool:
 
     A fallback model of another provider does not get this option.
     """
-    option = find_option(name)
-    return name in _OF_ROUTE or (option is not None and option.kind is Treatment.DIRECT)
+    return name in _OF_ROUTE or find_option(name).kind is Treatment.DIRECT
 
 
 def is_completion_option(name: str) -> bool:
     """Return True if the option belongs to a model call: it is passed to each call, set by the loop, or refused."""
-    option = find_option(name)
-    return option is not None and option.kind in (Treatment.PASSED, Treatment.MANAGED, Treatment.REFUSED)
+    return find_option(name).kind in (Treatment.PASSED, Treatment.MANAGED, Treatment.REFUSED)
 
 
 def find_completion_option(typed: str) -> str:
@@ -225,8 +217,6 @@ def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> 
     if within and name in ENVELOPE:
         return _ON_GATEWAY
     option = find_option(name)
-    if option is None:
-        return ""
     if option.kind is Treatment.REFUSED:
         return option.instead
     if gateway and (option.kind is Treatment.DIRECT or (option.kind is Treatment.LOCAL and within)):

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 from ..events import Fields, read_count, read_fields, read_list
 from ..execution import attempt
 from ..text import hide_in_repr
-from .options import is_kept
+from .options import find_option
 
 Delta: TypeAlias = dict[str, Any]
 """One delta in OpenAI's form: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
@@ -39,6 +39,10 @@ EXCEPTIONS: Mapping[int | None, str] = {
     429: "RateLimitError",
     503: "ServiceUnavailableError",
 }
+_FINAL = frozenset(
+    {"BadRequestError", "AuthenticationError", "PermissionDeniedError", "NotFoundError", "Timeout"}
+)
+"""Errors that are raised unchanged also in the middle of a stream. Any other ProviderError becomes an AnswerBroken there."""
 _FINISH_REASONS = frozenset({"length", "tool_calls", "function_call", "content_filter"})
 """OpenAI's finish reasons, without "stop". Any finish reason that is not listed here becomes "stop"."""
 
@@ -124,12 +128,6 @@ class ProviderError(Exception):
         other = "InternalServerError" if (self.status or 0) >= 500 else "BadRequestError"
         return EXCEPTIONS.get(self.status, other)
 
-    @property
-    def is_final(self) -> bool:
-        """True if the request itself is refused. A retry would then fail, too."""
-        refusals = "BadRequestError AuthenticationError PermissionDeniedError NotFoundError"
-        return self.kind in refusals.split()
-
 
 class PlainRefusal(ProviderError):
     """Raised by a model that is Python code, with a message to the person. It is shown unchanged, not as a provider's error."""
@@ -152,8 +150,6 @@ def provide(provider: str, respond: Respond) -> None:
     `respond` may be called on another thread, but the iterator that it returns is read on the event loop of the run. A
     second call of `provide` for the same provider replaces the first `respond`.
     """
-    if not provider or "/" in provider:
-        raise ValueError(f"a provider's name is one word without a slash, not {provider!r}; e.g. 'toolloop'")
     _responders[provider] = respond
 
 
@@ -167,8 +163,7 @@ def find_responder(model: str) -> Respond | None:
 
 def is_ours(model: str) -> bool:
     """Return True if `model` is Python code in this process. Does not import LiteLLM."""
-    provider, slash, _ = model.partition("/")
-    return bool(slash) and provider in _responders
+    return find_responder(model) is not None
 
 
 async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
@@ -179,7 +174,9 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     stream may raise ProviderError or, if a retry may succeed, AnswerBroken.
     """
     await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_read_answer`
-    sent = {name: value for name, value in keywords.items() if value is not None and not is_kept(name)}
+    sent = {
+        name: value for name, value in keywords.items() if value is not None and not find_option(name).is_kept
+    }
     metadata, stream = keywords.get("metadata"), bool(keywords.get("stream"))
     return answer(keywords["model"], keywords["messages"], sent, metadata, stream=stream)
 
@@ -236,7 +233,7 @@ async def _read_answer(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
                 yield _make_chunk(delta)
                 await asyncio.sleep(0)  # lets other tasks (a Stop button) run, even if the model never waits
     except ProviderError as error:
-        if error.is_final or error.status == 408:
+        if error.kind in _FINAL:
             raise
         raise AnswerBroken(error) from error
     finally:

@@ -73,11 +73,6 @@ CALLS = [
         two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
     ),
     calling(
-        "ids never sent, two calls in one delta that are alike, and have one index",
-        [{"tool_calls": [LIKE, LIKE]}],
-        two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "f", '{"a":1}', "f(1)")),
-    ),
-    calling(
         "ids never sent, calls in one delta that have one index, and all of it doubled",
         [{"tool_calls": [LIKE, {**LIKE, "function": {"name": "g", "arguments": '{"b":2}'}}]}] * 2,
         two(ran(NEW, "f", '{"a":1}', "f(1)"), ran(NEW, "g", '{"b":2}', "g(2)")),
@@ -408,11 +403,6 @@ CALLS = [
     calling(
         "told again in the old field of a summary",
         [tool(0, "c1", "f", '{"a":'), tool(0, args="1}"), old("f", '{"a": 1}')],
-        one(F1),
-    ),
-    calling(
-        "told twice, the name or the arguments in one place only",
-        [{**tool(0, "c1", "f"), **old(None, '{"a"')}, old(None, ":1}")],
         one(F1),
     ),
     calling(

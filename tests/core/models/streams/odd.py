@@ -116,11 +116,6 @@ ODD = [
         "Hi",
         reasoning="hm",
     ),
-    telling(
-        "only a second choice",
-        [raw_chunk({"index": 1, "delta": say("one")}), raw_chunk({"index": 1, "delta": say(".")})],
-        "one.",
-    ),
     Case(
         "usage below zero",
         [
