@@ -149,8 +149,6 @@ class _CountedName(str):
 
 def test_duplicate_names_are_found_without_comparing_each_with_each():
     """What C code does is not counted in lines, so here the names count: some a name, not one for each other name."""
-    from toolloop_jupyter.core.tools import arguments
-
     size = 2_000
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]
     _CountedName.compared = 0
@@ -225,7 +223,7 @@ def test_copies_of_one_reading_are_apart():
 )
 def test_what_a_conversation_keeps(raw, stored):
     """Strict JSON stays as it was written; else it is the object that was read, or {}."""
-    assert SentArguments(raw).stored == stored
+    assert SentArguments(raw).stored() == stored
 
 
 @pytest.mark.parametrize(
@@ -366,7 +364,7 @@ def test_a_name_in_endless_pieces_is_cut():
         piece["tool_calls"][0]["function"]["name"] = f"x{number}"
         call.add(piece)
     name = call.calls.calls[0].name
-    assert len(name) <= bounds.LONGEST_NAME + 10
+    assert len(name) <= 1_000 + 10
 
 
 # --- files -----------------------------------------------------------------------------------------------------
@@ -433,16 +431,6 @@ SHAPES = {
     "objects": {"items": [{"n": 1} for _ in range(bounds.MOST_VALUES // 3 - 5)]},
     "wrong values": {"items": ["x"] * (bounds.MOST_VALUES - 5)},
 }
-
-
-@pytest.mark.parametrize(
-    "text", ["[" * 60 + "]" * 60, '{"a":' * 60 + "1" + "}" * 60], ids=["lists", "objects"]
-)
-def test_too_many_nested_values_are_not_built(text, monkeypatch):
-    """Text with more lists or objects than are taken is refused before a decoder reads it, also where it has few commas."""
-    monkeypatch.setattr(arguments, "_DECODER", None)
-    with pytest.raises(InvalidArguments, match="more than 10,000 values"):
-        parse_arguments('{"a": [' + ",".join([text] * (bounds.MOST_VALUES // 50)) + "]}")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

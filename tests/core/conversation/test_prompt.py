@@ -526,11 +526,6 @@ class FailingBytes(bytes):
         raise Failing("no bytes")
 
 
-class FailingList(list):
-    def __iter__(self):
-        raise Failing("no items")
-
-
 class NoClass:
     @property
     def __class__(self):
@@ -552,7 +547,6 @@ CIRCLE["file"] = CIRCLE
     ("given", "words"),
     [
         (["a", FailingBytes(b"x")], "item 2 of the prompt cannot be read: Failing: no bytes"),
-        (FailingList(["a"]), "the prompt cannot be read: Failing: no items"),
         ([{"type": "image_url", "image_url": {"url": object()}}], "is JSON data such as"),
         ([{"type": "file", "file": make_deep(50_000)}], "is JSON data such as"),
         ([{"type": "file", "file": make_deep(150)}], "is JSON data such as"),

@@ -13,7 +13,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from operator import itemgetter, methodcaller
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -335,10 +335,7 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        fault = (
-            f"not JSON ({error})" if isinstance(error, ValueError) else "nested too deep to be a conversation"
-        )
-        raise HistoryInvalid([f"{path} is {fault}"]) from None
+        raise HistoryInvalid([f"{path} is not JSON ({error})"]) from None
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise HistoryInvalid([f"{path} holds no list of messages"])
@@ -421,7 +418,7 @@ def _repair_calls(message: Message) -> list[Message]:
             continue
         texts = split_objects(function["arguments"]) if isinstance(function.get("arguments"), str) else [None]
         for text in texts:
-            arguments = str(SentArguments(function.get("arguments") if text is None else text).stored)
+            arguments = str(SentArguments(function.get("arguments") if text is None else text).stored())
             made = {**function, "name": str(function["name"]), "arguments": arguments}
             call_id = call.get("id") if text is texts[0] else None
             calls.append({**call, "id": call_id, "type": "function", "function": made})
@@ -455,8 +452,7 @@ def place_pictures(
     Of the others, the newest stay, up to MOST_SENT in all. `find_place` is called only if a tool or an assistant message has a
     picture.
     """
-    contents = map(methodcaller("get", "content"), messages)
-    if list not in map(type, contents) and not any(map(methodcaller("__contains__", "images"), messages)):
+    if not any("images" in one or isinstance(one.get("content"), list) for one in messages):
         return messages
     if any("images" in message for message in messages) and find_place() is None:
         messages = [{k: v for k, v in message.items() if k != "images"} for message in messages]
@@ -465,17 +461,27 @@ def place_pictures(
     if not has_results and sum(map(len, pictures)) <= MOST_SENT:
         return messages
     place = find_place() if has_results else None
-    sent = _choose_pictures(messages, pictures, place, own)
+    asked = pictures[own] if own is not None and own < len(pictures) else []
+    others = [
+        one
+        for message, found in reversed([*zip(messages, pictures, strict=True)])
+        if found is not asked and (place or message["role"] == "user")
+        for one in found
+    ]
+    sent = {id(one) for one in [*asked, *others[: max(MOST_SENT - len(asked), 0)]]}
     made: list[Message] = []
     waiting: list[object] = []
-    for message, found, chosen in zip(messages, pictures, sent, strict=True):
+    for message, found in zip(messages, pictures, strict=True):
         if waiting and message["role"] != "tool":
             made.append(_make_user_message(waiting))
             waiting = []
+        chosen = [one for one in found if id(one) in sent]
         if not found:
             made.append(message)
         elif message["role"] == "user":
-            made.append(_keep_pictures(message, len(chosen)))
+            left_out, line = {id(one) for one in found} - sent, {"type": "text", "text": OUT_OF_DATE}
+            parts = [line if id(part) in left_out else part for part in message["content"]]
+            made.append({**message, "content": parts})
         else:
             text = "\n".join(str(p.get("text") or "") for p in message["content"] if p.get("type") == "text")
             if place is not None and len(chosen) < len(found):
@@ -484,31 +490,6 @@ def place_pictures(
             waiting += [] if place == "tool" else chosen
             made.append({**message, "content": [{"type": "text", "text": text}, *inside] if inside else text})
     return [*made, _make_user_message(waiting)] if waiting else made
-
-
-def _choose_pictures(
-    messages: list[Message], pictures: list[list[object]], place: PicturePlace | None, own: int | None
-) -> list[list[object]]:
-    """Return for each message the pictures that are sent (see `place_pictures`)."""
-    room = MOST_SENT - (len(pictures[own]) if own is not None and own < len(pictures) else 0)
-    sent: list[list[object]] = []
-    for number, (message, found) in reversed([*enumerate(zip(messages, pictures, strict=True))]):
-        if number == own:
-            sent.append(found)
-            continue
-        sent.append([] if place is None and message["role"] == "tool" else found[: max(room, 0)])
-        room -= len(sent[-1])
-    return sent[::-1]
-
-
-def _keep_pictures(message: Message, count: int) -> Message:
-    """Return a copy of a user message with a line of text in place of each picture after the first `count`."""
-    parts = []
-    for part in message["content"]:
-        is_picture = part.get("type") == "image_url"
-        count -= is_picture
-        parts.append({"type": "text", "text": OUT_OF_DATE} if is_picture and count < 0 else part)
-    return {**message, "content": parts}
 
 
 def find_picture_place(messages: Iterable[ReadMessage]) -> PicturePlace | None:

@@ -107,19 +107,15 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
         raise ArgumentInvalid(
             f"a prompt is a text, or a list of texts, pictures, paths and other values, not {kind}: write [text, value]"
         )
-    writer, number = _Writer(name_code), 0
-
-    def write_items() -> None:
-        nonlocal number
-        for item in list(given or ()):
-            number += 1
-            writer.add(item)
-
-    if isinstance(written := attempt_call(write_items), Raised):  # the items' own code may raise an error
+    writer = _Writer(name_code)
+    for number, item in enumerate(given or (), 1):
+        written = attempt_call(writer.add, item)  # the item's own code may raise an error
+        if not isinstance(written, Raised):
+            continue
         if isinstance(written.error, ArgumentInvalid):
             raise written.error
-        what = f"item {number} of the prompt" if number else "the prompt"
-        raise ArgumentInvalid(f"{what} cannot be read: {describe_error(written.error, 300)}") from None
+        told = describe_error(written.error, 300)
+        raise ArgumentInvalid(f"item {number} of the prompt cannot be read: {told}") from None
     if not writer.parts:
         raise ArgumentInvalid(_EMPTY)
     text = "\n\n".join(writer.words)
@@ -198,8 +194,7 @@ class _Writer:
             return
         self._add_named_text(name, tell_text(named, self.name_code), has_frame=not is_inside)
         if issubclass(type(value), (list, tuple, dict)):
-            found = attempt_call(find_pictures, value)  # the value's own code may raise an error
-            for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
+            for one in find_pictures(value)[:MOST_EACH]:
                 if data := draw_picture(one):
                     self._add_picture(data, name)
 

@@ -30,16 +30,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from ..execution import (
-    MISSING,
-    FirstItems,
-    Raised,
-    attempt_call,
-    describe_error,
-    explain_error,
-    get_message,
-    list_inner,
-)
+from ..execution import MISSING, FirstItems, Raised, attempt_call, describe_error, explain_error
 from ..text import join_surrogates, shorten
 from .images import describe_picture, is_drawable, read_picture
 
@@ -349,11 +340,7 @@ _LIBRARIES = tuple(
 )
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _MOST_FOREIGN = 3  # if no frame is in the person's own code, at most this many frames are kept
-_MOST_TEXT = 10_000  # at most this many characters of an error's text, and of each of its notes, are shown
-_MOST_NOTES = 10
-_MOST_ERRORS = (
-    200  # with more errors in groups and chains of causes, only the outermost error gets a traceback
-)
+_MOST_TRACEBACK = 100_000  # at most this many characters of a traceback are kept
 
 
 def cut_traceback(error: BaseException) -> str:
@@ -366,18 +353,6 @@ def cut_traceback(error: BaseException) -> str:
 
 
 def _write_traceback(error: BaseException) -> str:
-    found, seen = [error], {id(error)}
-    for one in found:  # the loop appends to `found`
-        links = (one.__cause__, one.__context__)
-        new = {id(link): link for link in links if link is not None and id(link) not in seen}
-        seen.update(new)
-        found += [*list_inner(one), *new.values()]
-        # `traceback` would read all of these errors. If several groups contain an error, it would read the error several times.
-        if len(found) > _MOST_ERRORS:
-            text = f"{get_message(error, _MOST_TEXT)} (with more than {_MOST_ERRORS} other errors)"
-            alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
-            error = alone.with_traceback(error.__traceback__)
-            break
     whole = traceback.TracebackException.from_exception(error)
     parts: list[Any] = [whole]
     for part in parts:  # the loop appends to `parts`
@@ -385,23 +360,9 @@ def _write_traceback(error: BaseException) -> str:
         own = [one for one in frames if not _is_of_library(one.filename)]
         shown = own or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
         part.stack = traceback.StackSummary.from_list(shown)
-        _cut_texts(part)
         groups = getattr(part, "exceptions", None) or ()  # from Python 3.11 on
         parts += filter(None, (part.__cause__, part.__context__, *groups))
-    return "".join(whole.format())
-
-
-def _cut_texts(part: Any) -> None:
-    """Shorten the text and the notes of one error, in place. Otherwise `traceback` would write megabytes, line by line.
-
-    The attribute `_str` is private (CPython 3.10 to 3.14). Without it, the text is not shortened.
-    """
-    if isinstance(text := getattr(part, "_str", None), str):
-        part._str = shorten(text, _MOST_TEXT)  # noqa: SLF001 - see above
-    if isinstance(notes := getattr(part, "__notes__", None), list):
-        part.__notes__ = [
-            shorten(one, _MOST_TEXT) if type(one) is str else one for one in notes[:_MOST_NOTES]
-        ]
+    return cut("".join(whole.format()), _MOST_TRACEBACK)
 
 
 def _is_of_library(filename: str) -> bool:

@@ -20,8 +20,6 @@ from .plain import (
     HIDING,
     IN_BRACES,
     LONGEST_ARGUMENTS,
-    LONGEST_ID,
-    LONGEST_NAME,
     MOST_CALLS,
     MOST_VALUES,
     NOT_PLAIN,

@@ -160,12 +160,6 @@ MOST_VALUES = 10_000
 """The most JSON values in one tool call's arguments. Reading them blocks the event loop for less than 50 ms (measured: 35 ms)."""
 DEEPEST = 100
 """The most levels of nesting in JSON data. Pydantic's serialiser fails at 255 levels, Python's recursion a little deeper."""
-LONGEST_ID = 50_000
-"""The most characters of a tool call's id; a longer id is replaced. LiteLLM appends a thought signature of some thousand
-characters to Gemini's ids.
-"""
-LONGEST_NAME = 1_000
-"""While a tool's name comes in pieces, at most this number of characters is kept. At most 64 are sent back to the model."""
 
 
 class TooManyCalls(Exception):
@@ -235,11 +229,8 @@ def write_whole(path: str | Path, text: str) -> None:
     target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
     aside = target.with_name(f".{secrets.token_hex(8)}.part")  # each writer has its own temporary file
     try:
-        if target.is_fifo():  # writing would wait for a reader, perhaps for ever
-            raise OSError(errno.EINVAL, "It is a pipe, not a file")
-        if target.exists() and not target.is_file():  # write to a device itself; a folder raises OSError
-            target.write_bytes(data)
-            return
+        if target.exists() and not target.is_file():
+            raise OSError(errno.EISDIR, "It is a folder, a pipe or a device, not a file")
         if target.exists() and not os.access(target, os.W_OK):  # `replace` would replace a read-only file
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         aside.write_bytes(data)

@@ -12,14 +12,7 @@ from .arguments import (
 )
 from .identity import Version
 from .preview import JsonObject
-from .schema import (
-    JsonSchema,
-    adapt_schema,
-    describe_type,
-    map_schema,
-    resolve_reference,
-    walk_schema,
-)
+from .schema import JsonSchema, adapt_schema, describe_type, map_schema, resolve_reference, walk_schema
 from .signature import Parameter, ToolContext, get_python_name, identify, rewrite_annotation
 from .tool import (
     BoundCall,

@@ -204,7 +204,6 @@ def _take_default(parameter: Parameter) -> Argument:
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     """Decode each text in `given` for which `problems` expect a list or an object. Return True if a text was decoded."""
     changed, count = False, itertools.count()
-    tried: set[tuple[int, int | str]] = set()
     for problem in problems:
         text = problem["input"]
         is_json = type(text) is str and text.lstrip()[:1] in ("[", "{")
@@ -212,9 +211,8 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
         if not is_json or _EXPECTED.get(problem["type"]) not in ("an array", "an object"):
             continue
         for holder, key in _find_steps(given, problem["loc"])[-1:]:
-            if holder[key] != text or (id(holder), key) in tried:
+            if holder[key] != text:  # another member of a union has reported the same text
                 continue
-            tried.add((id(holder), key))  # only once: each member of a union may report the same text
             with contextlib.suppress(InvalidArguments):
                 holder[key] = _copy(_load(text)[0], (), count)
                 changed = True
@@ -259,17 +257,19 @@ class SentArguments:
     """The arguments of a call as the model sent them. They are parsed once; `parse_arguments` copies the parsed object."""
 
     def __init__(self, raw: object) -> None:
-        self.raw, is_strict = raw, False
+        self.raw, self.is_strict = raw, False
         self.parsed: JsonObject = {}
         """The JSON object; {} if the model sent no arguments, or if there is a `problem`. Do not change this object."""
         self.problem = ""
         """Why `raw` is not a JSON object; "" if `raw` is a JSON object."""
         try:
-            self.parsed, is_strict = _decode(raw)
+            self.parsed, self.is_strict = _decode(raw)
         except InvalidArguments as error:
             self.problem = str(error)
-        self.stored: Any = raw if is_strict else json.dumps(self.parsed, ensure_ascii=False)
-        """The arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
+
+    def stored(self) -> object:
+        """Return the arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
+        return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:
@@ -314,13 +314,6 @@ def _load(text: str) -> tuple[object, bool]:
 
     The second value is False if a string has raw line breaks. Many models send such strings.
     """
-    # Outside of strings, a text has at least one value for each comma, and one for each opening bracket. Commas and brackets are
-    # counted before any value is made: making 300,000 lists takes half a second.
-    if len(text) > MOST_VALUES and max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
-        unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
-        if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
-            levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
-            raise InvalidArguments(_TOO_DEEP if max(levels) > DEEPEST else _TOO_MANY)
     try:
         try:
             return _DECODER.decode(text), True
@@ -352,8 +345,6 @@ def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
     return result
 
 
-_BEFORE_VALUES = ",[{"
-_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
 _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 

@@ -45,6 +45,7 @@ _CHECKS = {
     "max_result": Check((int, float), "a number of characters", above=0, unit=" characters"),
 }
 """Keyword of `@tool` -> the check of its value."""
+_order = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class _Mark:
     settings: ToolSettings = ToolSettings()
     name: str | None = None
     description: str | None = None
-    order: int = field(default_factory=itertools.count().__next__)
+    order: int = field(default_factory=lambda: next(_order))
     """The number of the `@tool` call. A notebook's tools are listed in the order of these numbers."""
 
 
@@ -229,9 +230,8 @@ def tool(
     }
     faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
     problems = [f"@tool: {fault}" for fault in faults if fault]
-    if not problems and name is not None:
-        name = str.__str__(name)  # an exact str, since a subclass may claim to equal anything
-        problems += [] if name.strip() else [f"@tool: name must not be empty, got {name!r}"]
+    if not problems and name is not None and not name.strip():
+        problems = [f"@tool: name must not be empty, got {name!r}"]
     if problems:
         raise ToolDefinitionError(problems)
 
