@@ -42,20 +42,10 @@ MAY_USE: dict[str, set[str]] = {
     "notebook/transcript": EVENTS | {"core/results", "notebook/html"},
     "notebook/widgets": EVENTS | {"core/tools", "notebook/html", "notebook/transcript"},
     "notebook/live": CORE | {"notebook/kernel", "notebook/html", "notebook/transcript", "notebook/widgets"},
-    "notebook/rows": EVENTS
-    | {
-        "core/models",
-        "core/rows",
-        "notebook/kernel",
-        "notebook/html",
-        "notebook/transcript",
-        "notebook/widgets",
-    }
-    | {"notebook/live"},
     "api": CORE | {"teaching", "notebook/kernel", "notebook/transcript", "notebook/live"},
     "notebook/magic": CORE
     | {"notebook/kernel", "notebook/html", "notebook/transcript", "notebook/widgets", "notebook/live"}
-    | {"notebook/rows", "api", "teaching"},
+    | {"api", "teaching"},
     "": CORE | {"api", "notebook", "notebook/live", "notebook/magic"},
 }
 """Room -> the rooms that it may import. "" has the public names."""

@@ -13,7 +13,7 @@ from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.api import NOTEBOOK
 from toolloop_jupyter.core.events.errors import HarnessError
 from toolloop_jupyter.notebook import kernel
-from toolloop_jupyter.notebook.live import asking, view
+from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.notebook.live import presenter as presenting
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
@@ -58,7 +58,7 @@ def person(monkeypatch):
             decide(approval)
             await approval.wait()
 
-        monkeypatch.setattr(view, "put_card", put_card)
+        monkeypatch.setattr(asking, "put_card", put_card)
         monkeypatch.setattr(asking, "find_means", lambda means="auto": "card")
         return seen
 

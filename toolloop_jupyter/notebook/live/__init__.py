@@ -9,7 +9,6 @@ from .asking import (
     find_means,
     may_have_buttons,
     note_click,
-    put_card,
 )
 from .column import CellOutput, OutputColumn
 from .outputs import LOADING, CallOutputs, pass_on, take_figures
@@ -22,5 +21,6 @@ from .presenter import (
     show,
     warn_of_ignored_ctrl_c,
 )
+from .rows import RowsPage, tell_size_of_rows
 from .stepper import Stepper, cut_bytes, request_block
 from .view import CellRun, ViewOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from ...core.events import Approval, Decision, HarnessError
@@ -19,6 +19,7 @@ from ..transcript import (
     notice,
     tell_reach,
     tell_why,
+    value_text,
 )
 from .column import CellOutput, OutputColumn
 
@@ -58,13 +59,15 @@ def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
 
 async def ask_person(
     approval: Approval,
-    show_card: Callable[[Approval], Awaitable[None]],
+    output: CellOutput,
+    record: Block,
     *,
     unattended: Unattended = "deny",
     means: Means = "auto",
 ) -> Decision | None:
     """Ask a person, wait until `approval` is decided, and return the decision. If nobody can be asked, `unattended` decides.
 
+    A card is shown in `output`; a front-end without widgets shows `record` instead.
     Returns None if nobody can be asked and `unattended` is "leave". If nobody can be asked and `unattended` is "error", the call
     is denied and NobodyThere is raised.
     """
@@ -72,11 +75,11 @@ async def ask_person(
         unattended = "deny"
     way = find_means(means)
     if way == "card":
-        await show_card(approval)
+        await put_card(output, approval, record)
     elif way == "input":
         ask_at_prompt(approval)
     elif unattended in ("deny", "leave") and _Clicks.arrive is None and may_have_buttons():
-        await _try_a_card(approval, show_card)
+        await _try_a_card(output, approval, record)
     elif unattended == "leave":
         return None
     elif unattended == "allow":
@@ -93,7 +96,7 @@ NO_CARD = "the approval card here works only while its kernel runs; without an a
 
 
 async def put_card(output: CellOutput, approval: Approval, record: Block) -> None:
-    """Show the approval card in `output` until `approval` is decided. A front-end without widgets shows `record` instead."""
+    """Show the approval card in `output` until `approval` is decided."""
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, kernel.CardComms())
@@ -108,12 +111,8 @@ async def put_card(output: CellOutput, approval: Approval, record: Block) -> Non
 async def ask_in_cell(approval: Approval) -> None:
     """Ask a person in the output of the running cell, not in a tool's output. Then show the decision in the same place."""
     output = OutputColumn(kernel.Cell.outside_tools()).output()
-
-    async def card(asked: Approval) -> None:
-        await put_card(output, asked, approval_record(asked))
-
     try:
-        await ask_person(approval, card)
+        await ask_person(approval, output, approval_record(approval))
     except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
@@ -132,12 +131,12 @@ def note_click() -> None:
     _Clicks.arrive = True
 
 
-async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
+async def _try_a_card(output: CellOutput, approval: Approval, record: Block) -> None:
     """Show a card for `GRACE` seconds. If nobody clicks, deny the call; then later requests get no card."""
     # This denial has no effect if a person has decided before.
     timer = asyncio.get_running_loop().call_later(GRACE, lambda: approval.deny(NOBODY, by="unattended"))
     try:
-        await show_card(approval)
+        await put_card(output, approval, record)
     finally:
         timer.cancel()
     decision = approval.decision
@@ -219,7 +218,7 @@ def _write_argument(name: str, value: object) -> list[str]:
 
 
 def _write_json(value: object) -> str:
-    return visible_json(json.dumps(value, ensure_ascii=False, default=repr))
+    return visible_json(value_text(value))
 
 
 def _read(read: Callable[[str], str], prompt: str) -> str:

@@ -35,7 +35,7 @@ from ..transcript import (
     progress_block,
     without_style,
 )
-from .asking import Means, Unattended, ask_person, find_means, put_card
+from .asking import Means, Unattended, ask_person, find_means
 from .column import CellOutput, CellWriter, OutputColumn, TerminalWriter
 from .outputs import LOADING, RunHooks
 
@@ -216,15 +216,14 @@ class CellRun:
         """Ask a person about a call, or wait for the run's `on_approval`. Then show the decision."""
         options = self._options
         self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
-
-        async def show_card(asked: Approval) -> None:
-            await put_card(self._row(step).row, asked, self._draw(step))
-
         try:
             if not options.asks:
                 await approval.wait()
             elif not approval.answered:
-                await ask_person(approval, show_card, unattended=options.unattended, means=options.means)
+                output, means = self._row(step).row, options.means
+                await ask_person(
+                    approval, output, self._draw(step), unattended=options.unattended, means=means
+                )
         except asyncio.CancelledError:
             # An interrupt ended the wait. We deny the call here, since the stream would give another reason: not answered.
             approval.deny(NO_DECISION, by="stop")

@@ -32,8 +32,7 @@ from ...core.session import AsyncSession, Harness
 from ...core.tools import find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
-from ..live import CellRun, Stepper, ViewOptions, request_block
-from ..rows import RowsPage, tell_size_of_rows
+from ..live import CellRun, RowsPage, Stepper, ViewOptions, request_block, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
 from .names import (
     find_attached,

@@ -9,6 +9,7 @@ from .calls import (
     short_arguments,
     tell_reach,
     tell_why,
+    value_text,
 )
 from .diagram import timeline
 from .rows import draw_finished_rows, draw_running_rows, tell_running_rows

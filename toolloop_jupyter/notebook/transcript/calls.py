@@ -165,9 +165,9 @@ def approval_record(approval: Approval) -> Block:
     return Block(put_style_behind(record.html), record.text)
 
 
-def value_text(value: object) -> str:
+def value_text(value: object, indent: int | None = None) -> str:
     """Return an argument's value as JSON text. In JSON, the text "1" and the number 1 look different."""
-    text = write_json(value)
+    text = write_json(value, indent)
     return shorten(f"<{type(value).__name__}: cannot be shown>", 200) if text is None else text
 
 
@@ -309,7 +309,7 @@ def _draw_argument(value: object) -> str:
         return pre(esc(shown) + more)
     text = value_text(value)
     if len(text) > 200:
-        return show_text(write_json(value, 2) or text, language="json").html
+        return show_text(value_text(value, 2), language="json").html
     # The style allows a line break at any character. Otherwise the table's cell would be as wide as the longest word, and
     # could be wider than the page.
     return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import inspect
-import json
 from collections.abc import Callable
 
 import ipywidgets
@@ -31,7 +30,7 @@ from ..html import (
     visible_json,
     visible_text,
 )
-from ..transcript import tell_reach, tell_why
+from ..transcript import tell_reach, tell_why, value_text
 from .controls import Card, Comms, button, hold_cards, parts_of
 from .edit_form import EditForm
 
@@ -228,7 +227,7 @@ def _what_it_does(approval: Approval) -> str:
 def left_out(approval: Approval) -> int:
     """Return the length of the longest argument if the card at first leaves out its middle. Otherwise return 0."""
     values = approval.input.values()
-    longest = max((len(one if isinstance(one, str) else _json(one, indent=2)) for one in values), default=0)
+    longest = max((len(one if isinstance(one, str) else value_text(one, 2)) for one in values), default=0)
     return longest if longest > MOST else 0
 
 
@@ -238,10 +237,10 @@ def full_value(value: object, *, whole: bool = False) -> str:
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
         return _long(value, size, visible_text, first_line(value, 200), whole=whole)
-    if isinstance(value, (dict, list)) and len(_json(value)) > 80:
+    if isinstance(value, (dict, list)) and len(value_text(value)) > 80:
         size = counted(len(value), "entry", "entries")
-        return _long(_json(value, indent=2), size, visible_json, _json(value), whole=whole)
-    return f'<code style="{INLINE_CODE}">{html.escape(visible_json(_json(value)))}</code>'
+        return _long(value_text(value, 2), size, visible_json, value_text(value), whole=whole)
+    return f'<code style="{INLINE_CODE}">{html.escape(visible_json(value_text(value)))}</code>'
 
 
 def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
@@ -259,13 +258,6 @@ def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, 
         f'<details><summary style="{SUMMARY}"><code style="{INLINE_CODE}">{start}</code> '
         f"{dim(size, 'span')}</summary>{parts}</details>"
     )
-
-
-def _json(value: object, indent: int | None = None) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
 
 
 def error_html(message: str) -> str:

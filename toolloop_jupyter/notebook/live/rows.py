@@ -20,7 +20,6 @@ from ...core.rows import RowsRun
 from ...core.text import hide
 from .. import kernel
 from ..html import counted
-from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, find_means, put_card
 from ..transcript import (
     Block,
     draw_finished_rows,
@@ -31,6 +30,9 @@ from ..transcript import (
     together,
     without_style,
 )
+from .asking import Means, Unattended, ask_person, find_means
+from .column import CellOutput, OutputColumn
+from .outputs import LOADING
 
 if TYPE_CHECKING:
     from ..widgets import Toolbar
@@ -108,15 +110,12 @@ class RowsPage(Observer):
 
     async def ask(self, approval: Approval) -> None:
         """Ask a person to approve a tool call of a row. Then remove the card: the row's Result has the decision."""
-
-        async def show_card(asked: Approval) -> None:
-            await put_card(self._card, asked, notice(f"{asked.row}: {asked.tool} waits for a decision"))
-
+        record = notice(f"{approval.row}: {approval.tool} waits for a decision")
         self._state = waiting = f"waiting for you: {approval.row}"
         self._screen.show(self._find_progress(), waiting)
         self._screen.leave()
         try:
-            await ask_person(approval, show_card, unattended=self._unattended, means=self._means)
+            await ask_person(approval, self._card, record, unattended=self._unattended, means=self._means)
         finally:
             self._state = "" if self._state == waiting else self._state  # the run may be stopping by now
             self._card.draw(None)
