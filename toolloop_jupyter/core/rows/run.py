@@ -27,17 +27,7 @@ from ..events import (
 )
 from ..loop import SPENDING, Allowed, Config, may_ask, wait_for_import
 from ..session import AsyncEventStream, AsyncSession
-from .job import (
-    STOP_WAIT,
-    Job,
-    JobSource,
-    KeepRow,
-    RowHost,
-    RunState,
-    begin_row,
-    configure_row,
-    finish_row,
-)
+from .job import STOP_WAIT, Job, JobSource, KeepRow, RowHost, RunState, begin_row, configure_row, finish_row
 from .pace import Pace
 from .store import Store, decode_row, encode_row
 from .table import RowPrompt, Table, list_fields
@@ -124,7 +114,6 @@ class Tally:
     """Rows that were running when the run was stopped, and did not end."""
     failed: int = 0
     from_store: int = 0
-    cost: float = 0.0
     seconds: float | None = None
     """How many seconds the run took; None before the end of the run."""
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
@@ -135,7 +124,6 @@ class Tally:
         self.failed += row.error is not None
         self.from_store += row.from_store
         if not row.from_store:
-            self.cost += row.cost or 0.0
             self._ends.append(time.monotonic())
 
     @property
@@ -213,7 +201,7 @@ class RowsRun:
             running=self._runner.running,
             from_store=tally.from_store,
             again=self._source.again,
-            cost=tally.cost,
+            cost=self._pace.cost,
             seconds=time.monotonic() - tally.began if tally.seconds is None else tally.seconds,
             speed=RowsSpeed(tally.rate, self._pace.pause, int(self._pace.limit)),
             last=tuple(islice(reversed(tally.ended.values()), SHOWN_LAST))[::-1],

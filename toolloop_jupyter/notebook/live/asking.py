@@ -5,22 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal
 
-from ...core.events import Approval, Decision, HarnessError
+from ...core.events import Approval, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import (
-    Block,
-    approval_record,
-    make_bundle,
-    notice,
-    tell_reach,
-    tell_why,
-    value_text,
-)
+from ..transcript import Block, approval_record, make_bundle, notice, tell_reach, tell_why, value_text
 from .column import CellOutput, OutputColumn
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -64,12 +56,11 @@ async def ask_person(
     *,
     unattended: Unattended = "deny",
     means: Means = "auto",
-) -> Decision | None:
-    """Ask a person, wait until `approval` is decided, and return the decision. If nobody can be asked, `unattended` decides.
+) -> None:
+    """Ask a person, and wait until `approval` is decided. If nobody can be asked, `unattended` decides.
 
-    A card is shown in `output`; a front-end without widgets shows `record` instead.
-    Returns None if nobody can be asked and `unattended` is "leave". If nobody can be asked and `unattended` is "error", the call
-    is denied and NobodyThere is raised.
+    A card is shown in `output`; a front-end without widgets shows `record` instead. If nobody can be asked and `unattended` is
+    "leave", nothing is decided; if it is "error", the call is denied and NobodyThere is raised.
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
@@ -81,7 +72,7 @@ async def ask_person(
     elif unattended in ("deny", "leave") and _Clicks.arrive is None and may_have_buttons():
         await _try_a_card(output, approval, record)
     elif unattended == "leave":
-        return None
+        return
     elif unattended == "allow":
         approval.allow(by="unattended")
     else:
@@ -89,7 +80,6 @@ async def ask_person(
     await approval.wait()
     if way == "nobody" and unattended == "error":
         raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
-    return approval.decision
 
 
 NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
@@ -157,37 +147,28 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     keys = _list_keys(approval)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
-        while not approval.answered:
-            _take_answer(approval, keys, read, question)
+        while not approval.answered:  # an unknown answer does nothing
+            word, _, rest = _read(read, question).partition(" ")
+            match _KEY_OF.get(word.lower(), word.lower()):
+                case "y":
+                    approval.allow(by="prompt")
+                case "n":
+                    approval.deny(rest.strip(), by="prompt")
+                case "e" if "e" in keys:
+                    _edit(approval, read)
+                case "a" if "a" in keys:
+                    approval.allow(by="prompt", scope="run")
+                case "s" if "s" in keys:
+                    approval.allow(by="prompt", scope="session")
+                case "?":
+                    about = f"{approval.description}\n{approval.source}".strip() or _NOTHING_KNOWN
+                    lines = [*(f"{key}  {does}" for key, (_, does) in keys.items()), "", *about.split("\n")]
+                    print("\n".join(f"    {visible(line)}" for line in lines))  # noqa: T201
     except EOFError:
         approval.deny("nobody answered (end of input)", by="prompt")
 
 
-def _take_answer(
-    approval: Approval, keys: Mapping[str, tuple[str, str]], read: Callable[[str], str], question: str
-) -> None:
-    """Ask once, and do what the person has typed. An unknown answer does nothing. Raises EOFError at the end of the input."""
-    word, _, rest = _read(read, question).partition(" ")
-    match _KEY_OF.get(word.lower(), word.lower()):
-        case "y":
-            approval.allow(by="prompt")
-        case "n":
-            approval.deny(rest.strip(), by="prompt")
-        case "e" if "e" in keys:
-            _edit(approval, read)
-        case "a" if "a" in keys:
-            approval.allow(by="prompt", scope="run")
-        case "s" if "s" in keys:
-            approval.allow(by="prompt", scope="session")
-        case "?":
-            about = (
-                f"{approval.description}\n{approval.source}".strip()
-                or "the tool has no description and no source"
-            )
-            lines = [*(f"{key}  {does}" for key, (_, does) in keys.items()), "", *about.split("\n")]
-            print("\n".join(f"    {visible(line)}" for line in lines))  # noqa: T201
-
-
+_NOTHING_KNOWN = "the tool has no description and no source"
 _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 

@@ -100,7 +100,10 @@ class LiteLLMStream:
             if is_theirs(event, Done):
                 self.result = event.result  # type: ignore[attr-defined]
             elif isinstance(asked := self._ready[-1], Approval):
-                await self._conversion.requests[asked.call_id].begin()
+                request = self._conversion.requests[asked.call_id]
+                # LiteLLM's `on_approval` gets a moment to decide, before a card is shown.
+                request.watching = asyncio.ensure_future(request.watch())
+                await asyncio.wait({request.watching}, timeout=1.1 * LOOK)
                 if self._cancelled:
                     asked.deny(NO_DECISION, by="stop")
         return self._ready.popleft()
@@ -111,15 +114,10 @@ class _Request:
 
     def __init__(self, theirs: Theirs, ours: Approval) -> None:
         self.theirs, self.ours = theirs, ours
-        self._watching: asyncio.Future[None] | None = None
+        self.watching: asyncio.Future[None] | None = None
 
-    async def begin(self) -> None:
-        """Give LiteLLM's `on_approval` a moment to decide. Then check again and again, while our card may be shown."""
-        await asyncio.sleep(LOOK)
-        self.answer_ours()
-        self._watching = asyncio.ensure_future(self._watch())
-
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Check again and again whether LiteLLM's `on_approval` has decided, until our request is decided."""
         while not self.ours.answered:
             await asyncio.sleep(LOOK)
             self.answer_ours()

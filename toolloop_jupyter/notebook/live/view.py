@@ -11,15 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...core.events import (
-    NO_DECISION,
-    Approval,
-    Compaction,
-    Done,
-    Event,
-    HarnessError,
-    Result,
-)
+from ...core.events import NO_DECISION, Approval, Compaction, Done, Event, HarnessError, Result
 from .. import kernel
 from ..transcript import (
     Block,

@@ -12,19 +12,7 @@ from itertools import islice
 from ...core.events import Row, Rows, RowsProgress
 from ...core.execution import Raised, attempt_call
 from ...core.text import duration, shorten, tell_duration
-from ..html import (
-    BLOCK,
-    CELL,
-    DIM,
-    TABLE,
-    WIDE,
-    counted,
-    dim,
-    esc,
-    in_a_line,
-    inline,
-    table,
-)
+from ..html import BLOCK, CELL, DIM, TABLE, WIDE, counted, dim, esc, in_a_line, inline, table
 from .blocks import Block, draw_foot, draw_status, money
 from .calls import short_arguments
 from .values import list_fields
