@@ -265,7 +265,7 @@ def test_nobody_there_declines(connect, server):
 async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
     """Choices with titles are a list to choose from, with the titles; an optional field that cannot be empty is not in what is sent."""
     from toolloop_jupyter.mcp.tools import Asker
-    from toolloop_jupyter.notebook.widgets.edit_form import field_specs
+    from toolloop_jupyter.notebook.widgets.approval_card import field_specs
 
     red, green = {"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}
     schema = {

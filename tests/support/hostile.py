@@ -39,8 +39,7 @@ from toolloop_jupyter.notebook.transcript.calls import approval_record, progress
 from toolloop_jupyter.notebook.transcript.diagram import timeline
 from toolloop_jupyter.notebook.transcript.rows import draw_finished_rows, draw_running_rows
 from toolloop_jupyter.notebook.transcript.values import answer_block, show_bundle, show_value
-from toolloop_jupyter.notebook.widgets.approval_card import error_html, question_html
-from toolloop_jupyter.notebook.widgets.edit_form import field_specs
+from toolloop_jupyter.notebook.widgets.approval_card import error_html, field_specs, question_html
 
 
 class Displays:

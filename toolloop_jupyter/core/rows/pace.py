@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
@@ -55,7 +55,9 @@ class Pace(Gate):
         self._older = 0
         """The number of calls that were under way when the last pause began and have not ended yet."""
         self._pauses = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._entering = asyncio.Lock()
+        """The first call in the queue holds this lock, and waits for `_changed`."""
+        self._changed = asyncio.Event()
         self._locks: defaultdict[object, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Identity of a tool's function (see `identify`) -> lock. The identity stays valid, since the run keeps all functions
         alive. The lock for questions to the person is stored under None."""
@@ -78,25 +80,11 @@ class Pace(Gate):
         self.is_final = True
 
     async def enter(self) -> None:
-        if not self._waiting and self.under_way < int(self.limit) and not self.pause:
+        async with self._entering:
+            while self.pause or self.under_way >= int(self.limit):
+                self._changed.clear()
+                await self._changed.wait()
             self.under_way += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the row was cancelled just after it got its turn
-                self.under_way -= 1
-                self._let_in()
-            raise
-
-    def _let_in(self) -> None:
-        while self._waiting and self.under_way < int(self.limit) and not self.pause:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self.under_way += 1
-                turn.set_result(None)
 
     def leave(
         self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
@@ -112,7 +100,7 @@ class Pace(Gate):
             self.is_final = self.is_final or is_last
         elif status in TOO_FAST:
             pause = self._slow_down(wait or None, is_older=is_older, is_last=is_last)
-        self._let_in()
+        self._changed.set()
         return pause
 
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
@@ -131,7 +119,7 @@ class Pace(Gate):
         seconds = min(LONGEST_PAUSE, 0.5 * 2 ** (self._pauses - 1)) if wait is None else wait
         if (until := time.monotonic() + seconds) > self._resume_at:
             self._resume_at = until
-            asyncio.get_running_loop().call_later(seconds + 0.001, self._let_in)
+            asyncio.get_running_loop().call_later(seconds + 0.001, self._changed.set)
         return seconds
 
     def use_tool(

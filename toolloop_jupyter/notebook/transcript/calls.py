@@ -359,7 +359,7 @@ def _cut_to_changes(old: str, new: str, most: int) -> tuple[str, str]:
 
     def cut(text: str) -> str:
         changed = text[start : len(text) - max(same_end - 20, 0)]
-        if len(changed) <= most:
+        if len(changed) <= most or not (old and new):
             return shorten("…" * bool(start) + text[start:], most)
         return f"{'…' * bool(start)}{changed[: most // 2]} … {changed[-most // 2 :]}"
 
