@@ -22,9 +22,9 @@ from toolloop_jupyter.core.models.providers import ProviderRequest
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live import stepper as stepping
 from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
-from toolloop_jupyter.notebook.live.rows import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic.rows import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
 from toolloop_jupyter.notebook.transcript import steps as exporting

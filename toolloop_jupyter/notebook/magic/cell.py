@@ -32,7 +32,7 @@ from ...core.session import AsyncSession, Harness
 from ...core.tools import find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
-from ..live import CellRun, RowsPage, Stepper, ViewOptions, request_block, tell_size_of_rows
+from ..live import CellRun, Stepper, ViewOptions, request_block
 from ..transcript import head, make_bundle, notice
 from .names import (
     find_attached,
@@ -46,6 +46,7 @@ from .names import (
     resolve,
 )
 from .options import OPTIONS, Options, Settings, complete, in_flags
+from .rows import RowsPage, tell_size_of_rows
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
 if TYPE_CHECKING:

@@ -15,9 +15,15 @@ from toolloop_jupyter import amap
 from toolloop_jupyter.core.events import Approval, ArgumentInvalid, Request, RowsProgress
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.core.session import build_config
-from toolloop_jupyter.notebook.live import LOADING, RowsPage, tell_size_of_rows
-from toolloop_jupyter.notebook.live import rows as page_module
-from toolloop_jupyter.notebook.live.rows import TICK, LinesNowAndThen, RenewedLine
+from toolloop_jupyter.notebook.live import LOADING
+from toolloop_jupyter.notebook.magic import rows as page_module
+from toolloop_jupyter.notebook.magic.rows import (
+    TICK,
+    LinesNowAndThen,
+    RenewedLine,
+    RowsPage,
+    tell_size_of_rows,
+)
 from toolloop_jupyter.notebook.transcript import head
 from toolloop_jupyter.teaching import ScriptedModel, call
 

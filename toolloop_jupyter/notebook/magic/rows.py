@@ -20,6 +20,7 @@ from ...core.rows import RowsRun
 from ...core.text import hide
 from .. import kernel
 from ..html import counted
+from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, find_means
 from ..transcript import (
     Block,
     draw_finished_rows,
@@ -30,9 +31,6 @@ from ..transcript import (
     together,
     without_style,
 )
-from .asking import Means, Unattended, ask_person, find_means
-from .column import CellOutput, OutputColumn
-from .outputs import LOADING
 
 if TYPE_CHECKING:
     from ..widgets import Toolbar
