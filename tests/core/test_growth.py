@@ -223,7 +223,7 @@ def test_copies_of_one_reading_are_apart():
 )
 def test_what_a_conversation_keeps(raw, stored):
     """Strict JSON stays as it was written; else it is the object that was read, or {}."""
-    assert SentArguments(raw).stored() == stored
+    assert SentArguments(raw).stored == stored
 
 
 @pytest.mark.parametrize(

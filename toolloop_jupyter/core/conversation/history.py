@@ -13,7 +13,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -418,7 +418,7 @@ def _repair_calls(message: Message) -> list[Message]:
             continue
         texts = split_objects(function["arguments"]) if isinstance(function.get("arguments"), str) else [None]
         for text in texts:
-            arguments = str(SentArguments(function.get("arguments") if text is None else text).stored())
+            arguments = str(SentArguments(function.get("arguments") if text is None else text).stored)
             made = {**function, "name": str(function["name"]), "arguments": arguments}
             call_id = call.get("id") if text is texts[0] else None
             calls.append({**call, "id": call_id, "type": "function", "function": made})
@@ -452,7 +452,8 @@ def place_pictures(
     Of the others, the newest stay, up to MOST_SENT in all. `find_place` is called only if a tool or an assistant message has a
     picture.
     """
-    if not any("images" in one or isinstance(one.get("content"), list) for one in messages):
+    contents = map(methodcaller("get", "content"), messages)
+    if list not in map(type, contents) and not any(map(methodcaller("__contains__", "images"), messages)):
         return messages
     if any("images" in message for message in messages) and find_place() is None:
         messages = [{k: v for k, v in message.items() if k != "images"} for message in messages]

@@ -385,6 +385,8 @@ def freeze(value: Any) -> Any:
 
 def thaw(value: Any) -> Any:
     """Return a copy of JSON data. The copy can be changed, even if `value` is frozen."""
+    if type(value) is str:  # most values are texts
+        return value
     if isinstance(value, dict):
         return dict(zip(value, map(thaw, value.values()), strict=True))
     if isinstance(value, (list, tuple)):

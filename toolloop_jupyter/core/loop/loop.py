@@ -414,7 +414,7 @@ def _find_repetition(
     `counts`: (name of a tool, arguments, result) -> how many replies had such a call.
     """
     answer_of = turn.history.answer_of
-    counts.update({(one.wire_name, str(one.arguments.stored()), answer_of(one.id)) for one in calls})
+    counts.update({(one.wire_name, str(one.arguments.stored), answer_of(one.id)) for one in calls})
     if max(counts.values(), default=0) < SAME_RESULTS:
         return None
     choice = turn.completion_options[0].get("tool_choice")

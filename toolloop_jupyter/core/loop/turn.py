@@ -345,7 +345,7 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
     for one in reply.message.get("tool_calls") or ():
         function = one["function"]
         calls.append(SentCall(one["id"], function["name"], SentArguments(function["arguments"])))
-        stored.append({**one, "function": {**function, "arguments": calls[-1].arguments.stored()}})
+        stored.append({**one, "function": {**function, "arguments": calls[-1].arguments.stored}})
     message = dict(reply.message)
     if calls:
         message["tool_calls"] = stored

@@ -257,19 +257,17 @@ class SentArguments:
     """The arguments of a call as the model sent them. They are parsed once; `parse_arguments` copies the parsed object."""
 
     def __init__(self, raw: object) -> None:
-        self.raw, self.is_strict = raw, False
+        self.raw, is_strict = raw, False
         self.parsed: JsonObject = {}
         """The JSON object; {} if the model sent no arguments, or if there is a `problem`. Do not change this object."""
         self.problem = ""
         """Why `raw` is not a JSON object; "" if `raw` is a JSON object."""
         try:
-            self.parsed, self.is_strict = _decode(raw)
+            self.parsed, is_strict = _decode(raw)
         except InvalidArguments as error:
             self.problem = str(error)
-
-    def stored(self) -> object:
-        """Return the arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
-        return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
+        self.stored: Any = raw if is_strict else json.dumps(self.parsed, ensure_ascii=False)
+        """The arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
 
 
 def parse_arguments(raw: object, tool: str = "") -> JsonObject:

@@ -45,7 +45,6 @@ _CHECKS = {
     "max_result": Check((int, float), "a number of characters", above=0, unit=" characters"),
 }
 """Keyword of `@tool` -> the check of its value."""
-_order = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class _Mark:
     settings: ToolSettings = ToolSettings()
     name: str | None = None
     description: str | None = None
-    order: int = field(default_factory=lambda: next(_order))
+    order: int = field(default_factory=itertools.count().__next__)
     """The number of the `@tool` call. A notebook's tools are listed in the order of these numbers."""
 
 
