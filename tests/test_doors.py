@@ -24,6 +24,7 @@ from toolloop_jupyter.notebook.live import stepper as stepping
 from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic.options import ToolLoop
 from toolloop_jupyter.notebook.magic.rows import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
@@ -128,9 +129,7 @@ def streamed(capsys):
 
 
 def book(run):
-    return SimpleNamespace(
-        sessions={"s": NamedSession(run.session)}, complete=lambda said: {"session": "s", **said}
-    )
+    return SimpleNamespace(sessions={"s": NamedSession(run.session)}, settings=ToolLoop(session="s"))
 
 
 REPRS = {

@@ -198,7 +198,7 @@ async def test_a_loop_that_is_none_of_asyncios(monkeypatch):
     class Loop:
         pass
 
-    monkeypatch.setattr(asyncio, "get_running_loop", Loop)
+    monkeypatch.setattr(asyncio, "_get_running_loop", Loop)
     with pytest.raises(RuntimeError, match=r"Loop\): write `await aagent") as raised:
         drive(value, contextvars.copy_context(), "write `await aagent(…)`")
     assert isinstance(raised.value, HarnessError)

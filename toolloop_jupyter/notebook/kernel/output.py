@@ -12,6 +12,7 @@ gets the tool's target, also after the tool has ended. If several tools are runn
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -209,16 +210,19 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
             if type(stream.below).__name__ == "OutStream":
                 # A logging handler may have stored ipykernel's stream earlier. Such a handler does not use `sys.stderr`. So the
                 # stream itself gets a hook, too. (While a cell runs, IPython 9 also replaces the stream's method `write`.)
-                hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
+                hooks.append(_hook(stream.below, write=functools.partial(_write, name)))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
-            hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
+            # IPython's `capture_output` gives the shell another publisher, which needs a separate hook.
+            hooks.append(_hook(publisher, publish=_publish, clear_output=_clear))
         results: Any = getattr(shell, "displayhook", None)
         # Only a kernel's display hook has a socket; others print the value.
         if hasattr(results, "pub_socket"):
-            hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
-            hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
+            # private: ipykernel 6.17 to 7.4 have these two methods, and `msg` of the display hook. They are hooked since a kernel
+            # sends a cell's value and traceback without the publisher. A tool that calls `get_ipython().run_cell(…)` has such.
+            hooks.append(_hook(results, finish_displayhook=functools.partial(_publish_value, results)))
+            hooks.append(_hook(shell, _showtraceback=_write_traceback))
         for hook in hooks:
             hook.users += 1
     return hooks
@@ -237,7 +241,9 @@ class _StreamHook:
         return iter(self.below)
 
     def write(self, text: str) -> int:
-        return _write(self._name, text, self.below.write)
+        target = _find_target()
+        written: int = self.below.write(text) if target is None else _write(self._name, target, text)
+        return written
 
     def writelines(self, lines: list[str]) -> None:
         for line in lines:
@@ -278,78 +284,55 @@ class MethodHooks:
                     setattr(self._owner, name, self._before[name])
 
 
-def _hook_stream(name: str, stream: Any) -> MethodHooks:
-    below = stream.write
-    return MethodHooks(stream, write=lambda text: _write(name, text, below))
+def _hook(owner: Any, **redirected: Callable[..., object]) -> MethodHooks:
+    """Hook methods of `owner`: `redirected` gets the target of the calling code, and then what the method would get.
+
+    Without a target, the method itself is called. If `owner` has these hooks already, they are returned.
+    """
+
+    def hook(below: Callable[..., object], redirect: Callable[..., object]) -> Callable[..., object]:
+        def method(*args: Any, **kwargs: Any) -> object:
+            target = _find_target()
+            return below(*args, **kwargs) if target is None else redirect(target, *args, **kwargs)
+
+        return method
+
+    present: MethodHooks | None = getattr(getattr(owner, next(iter(redirected))), _MARK, None)
+    return present or MethodHooks(owner, **{n: hook(getattr(owner, n), f) for n, f in redirected.items()})
 
 
-def _write(name: str, text: str, below: Callable[[str], int]) -> int:
-    """Write `text` to the target of the calling code. If the code has no target, call `below`."""
-    target = _find_target()
-    if target is None:
-        return below(text)
+def _write(name: str, target: Cell, text: str) -> int:
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
     target.write(name, text)
     return len(text)
 
 
-def _hook_publisher(publisher: Any) -> MethodHooks:
-    """Hook a display publisher. IPython's `capture_output` gives the shell another publisher, which needs a separate hook."""
-    publish_below, clear_below = publisher.publish, publisher.clear_output
-
-    def publish(
-        data: Mapping[str, object], metadata: Mapping[str, object] | None = None, *args: object, **kwargs: Any
-    ) -> None:
-        target = _find_target()
-        if target is None:
-            publish_below(data, metadata, *args, **kwargs)
-            return
-        display_id = (kwargs.get("transient") or {}).get("display_id")
-        target.publish(Bundle(data, metadata, display_id, replaces=bool(kwargs.get("update"))))
-
-    def clear_output(*args: bool, **kwargs: bool) -> None:
-        target = _find_target()
-        if target is None:
-            clear_below(*args, **kwargs)
-        elif target.may_be_cleared:
-            target.clear(*args, **kwargs)
-
-    return MethodHooks(publisher, publish=publish, clear_output=clear_output)
+def _publish(
+    target: Cell,
+    data: Mapping[str, object],
+    metadata: Mapping[str, object] | None = None,
+    *_: object,
+    **more: Any,
+) -> None:
+    display_id = (more.get("transient") or {}).get("display_id")
+    target.publish(Bundle(data, metadata, display_id, replaces=bool(more.get("update"))))
 
 
-# private: ipykernel 6.17 to 7.4 have `finish_displayhook` and `msg` (of the display hook) and `_showtraceback` (of the shell).
-# These hooks are needed since a kernel sends a cell's value and traceback without the publisher. A tool that calls
-# `get_ipython().run_cell(…)` has such values and tracebacks.
+def _clear(target: Cell, *args: bool, **kwargs: bool) -> None:
+    if target.may_be_cleared:
+        target.clear(*args, **kwargs)
 
 
-def _hook_results(hook: Any) -> MethodHooks:
-    below = hook.finish_displayhook
-
-    def finish_displayhook() -> None:
-        target = _find_target()
-        if target is None:
-            below()
-            return
-        message, hook.msg = hook.msg, None
-        content = (message or {}).get("content") or {}
-        if content.get("data"):
-            target.publish(Bundle(content["data"], content.get("metadata"), None))
-
-    return MethodHooks(hook, finish_displayhook=finish_displayhook)
+def _publish_value(hook: Any, target: Cell) -> None:
+    message, hook.msg = hook.msg, None
+    content = (message or {}).get("content") or {}
+    if content.get("data"):
+        target.publish(Bundle(content["data"], content.get("metadata"), None))
 
 
-def _hook_tracebacks(shell: Any) -> MethodHooks:
-    below = shell._showtraceback
-
-    def show(etype: object, evalue: object, stb: str | list[str]) -> None:
-        target = _find_target()
-        if target is None:
-            below(etype, evalue, stb)
-        else:
-            target.write("stderr", (stb if isinstance(stb, str) else "\n".join(stb)) + "\n")
-
-    return MethodHooks(shell, _showtraceback=show)
+def _write_traceback(target: Cell, _: object, __: object, stb: str | list[str]) -> None:
+    target.write("stderr", (stb if isinstance(stb, str) else "\n".join(stb)) + "\n")
 
 
 # --- Threads without a context.

@@ -61,10 +61,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     `run_sync` raises KeyboardInterrupt. In a running loop that is not asyncio's own, `run_sync` raises LoopUnsupported.
     `instead` is the advice in this error's message: what to call instead.
     """
-    try:
-        outer = asyncio.current_task()
-    except RuntimeError:  # no loop is running here
-        outer = None
+    outer = asyncio.current_task() if asyncio._get_running_loop() else None
     kernel = get_kernel()
     # In a widget's callback, find the cell for the callback's output now. While the callback waits, another cell may continue,
     # and the kernel's parent message is then the execute request of that cell.
@@ -89,27 +86,22 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
 
 def can_run_sync() -> bool:
     """Return whether `run_sync` works here: no loop is running in this thread, or the running loop is asyncio's own."""
-    try:
-        return isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
-    except RuntimeError:
-        return True
+    loop = asyncio._get_running_loop()
+    return loop is None or isinstance(loop, asyncio.BaseEventLoop)
 
 
 def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
     """Run `make()` as a task in `context` to its end, and return its result. Raises Interrupted and LoopUnsupported."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    loop, wait = asyncio._get_running_loop(), _turn_running_loop
+    if not can_run_sync():
+        kind = f"{type(loop).__module__}.{type(loop).__name__}"
+        raise LoopUnsupported(f"sync code cannot wait inside the running event loop ({kind}): {instead}")
+    if loop is None:
         if threading.current_thread() is not threading.main_thread():
             return context.run(asyncio.run, _run_awake(make()))
         # IPython in a terminal has one loop for its awaited cells. Sync calls use this loop, too.
         idle = None if get_shell() is None or in_kernel() else find_idle_loop()
         loop, wait = idle or _get_kept_loop(), _turn_idle_loop
-    else:
-        if not can_run_sync():
-            kind = f"{type(loop).__module__}.{type(loop).__name__}"
-            raise LoopUnsupported(f"sync code cannot wait inside the running event loop ({kind}): {instead}")
-        wait = _turn_running_loop
     task = context.run(loop.create_task, make())
     with Interrupts(loop, task) as interrupts:
         wait(loop, task)
@@ -248,10 +240,7 @@ class StreamRunner:
 
     def __call__(self, make: Make[T]) -> T:
         """Run `make()` to its end, and return its result. Raises the same exceptions as `drive`."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
+        here = asyncio._get_running_loop()
         loop = self._loop = self._loop or here or _get_background_loop()
         if loop is here:
             return run_sync(make, instead=self._instead)

@@ -45,7 +45,7 @@ from .names import (
     read_template,
     resolve,
 )
-from .options import OPTIONS, Options, Settings, complete, in_flags
+from .options import OPTIONS, Options, Settings, ToolLoop, in_flags
 from .rows import RowsPage, tell_size_of_rows
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -216,17 +216,15 @@ class Notebook:
         """True if `await` works in the shell's cells (`%autoawait`)."""
         return bool(self._shell.autoawait)
 
-    def complete(self, said: Mapping[str, object]) -> Options:
-        """Return a value for each option: the typed one in `said`, else the notebook's setting, else the default."""
-        return complete(said, self.settings.said())
-
     def new_session(self, said: Mapping[str, object]) -> AsyncSession:
         """Return a new session. The typed options, `said`, win over the settings. Raises Mistake, or another one-line error."""
-        return self._make_session(self.complete(said))
+        return self._make_session(self.settings.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
         """Raise Mistake if the options in `said` are not valid for a cell. The variable for `--model` need not exist yet."""
-        self._make_session({**complete({"tools": [], **said}), "model": DEMO_MODEL, "api_base": None})
+        self._make_session(
+            {**ToolLoop().complete({"tools": [], **said}), "model": DEMO_MODEL, "api_base": None}
+        )
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
         """Return a session with these options. `prompt` serves only to choose the tools for `--replay-tools`."""
@@ -290,11 +288,11 @@ class Notebook:
         with _in_words_of_options():
             files = [find_attached(name, self.names) for name in typed.get("attach", ())]
             prompt = read_prompt([*files, read_template(body, self.names)], kernel.name_cells)
-        before = self.sessions.get(self.complete(typed)["session"] or "")
+        before = self.sessions.get(self.settings.complete(typed)["session"] or "")
         # If the cell ran before, its turn is replaced, and the later turns are dropped.
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
         said = {**before.said_before(turn), **typed} if before else typed
-        options = self.complete(said)
+        options = self.settings.complete(said)
         if options["dry_run"]:
             await self._dry_run(options, prompt, cell, turn)
             return None
@@ -420,7 +418,7 @@ class Notebook:
         """Run the prompt for each row of a table. Return the Rows; for a dry run, None. A wrong cell raises Mistake at once."""
         if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
             raise Mistake(f"{alone.typed[-1]} does not go with --each: {_NOT_WITH_ROWS[alone.name]}")
-        options = self.complete(typed)
+        options = self.settings.complete(typed)
         is_dry = options["dry_run"]
         recorder = None if is_dry else self.tapes.recorder(options["record"])
         config = self._make_session({**options, "session": "", "max_cost": None}).config

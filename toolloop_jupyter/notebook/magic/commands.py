@@ -20,7 +20,7 @@ from ...core.session import AsyncSession
 from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import ToolSource, find_marked_tools, get_tool_name
 from .. import kernel, live
-from ..html import BLOCK, CELL, STYLE, TABLE, counted, inline
+from ..html import STYLE, block, counted, inline, table
 from ..live import Means, cut_bytes, last
 from ..transcript import Block, make_bundle, money, render, tell_tokens, write
 from . import sessions
@@ -65,7 +65,7 @@ def run(book: Notebook, line: str) -> object:
 
 def status(book: Notebook) -> None:
     """Print the settings, the tools and the sessions."""
-    options = book.complete({})
+    options = book.settings.complete({})
     marked = [get_tool_name(function) for function in find_marked_tools(book.names)]
     tools = dict.fromkeys(name for word in options["tools"] or marked for name in word.split(",") if name)
     values = {
@@ -202,7 +202,7 @@ def _nest(book: Notebook) -> None:
 
 
 def _pick_session(book: Notebook) -> str:
-    if session := book.complete({})["session"]:
+    if session := book.settings.complete({})["session"]:
         return str(session)
     if len(book.sessions) == 1:
         return next(iter(book.sessions))
@@ -253,7 +253,7 @@ def _examine(book: Notebook, *words: str) -> None:
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
-    click = _try_buttons(cell, book.complete({})["ask"], wait)
+    click = _try_buttons(cell, book.settings.complete({})["ask"], wait)
     versions = ", ".join(f"{package} {version(package)}" for package in _PACKAGES)
     findings = [
         Finding("versions", "ok", f"Python {platform.python_version()}, {versions}"),
@@ -393,15 +393,12 @@ _MARKS = {"ok": "✓", "bad": "✗", "note": "·"}
 def _render(findings: list[Finding]) -> dict[str, str]:
     rows, lines = [], []
     for one in findings:
-        mark, style = _MARKS[one.state], f'style="{CELL}"'
-        code = f"<br><code>→ {inline(one.remedy)}</code>" if one.remedy else ""
-        rows.append(
-            f'<tr><td class="tlj-{one.state}" {style}>{mark}</td><td {style}><b>{inline(one.what)}</b></td>'
-            f"<td {style}>{inline(one.says)}{code}</td></tr>"
-        )
+        mark = _MARKS[one.state]
+        remedy = f"<br><code>→ {inline(one.remedy)}</code>" if one.remedy else ""
+        name = f'<span class="tlj-{one.state}">{mark}</span> <b>{inline(one.what)}</b>'
+        rows.append((name, f"{inline(one.says)}{remedy}"))
         lines.append(f"{mark} {one.what:<26} {plain(one.says)}{f' → {one.remedy}' if one.remedy else ''}")
-    html = f'{STYLE}<div class="tlj" style="{BLOCK}"><table style="{TABLE}">{"".join(rows)}</table></div>'
-    return make_bundle(Block(html, "\n".join(lines)))
+    return make_bundle(Block(STYLE + block("tlj-doctor", table(rows)), "\n".join(lines)))
 
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {

@@ -22,7 +22,7 @@ from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
 from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading
 from ...core.text import keep_times
 from .. import kernel
-from .options import Settings, ToolLoop, complete, help_text, in_flags, list_commands, parse
+from .options import Settings, ToolLoop, help_text, in_flags, list_commands, parse
 
 if TYPE_CHECKING:
     from .cell import Notebook
@@ -265,7 +265,7 @@ class _Extension:
 
         A default model of one word, such as "o3", may be a variable of Python code. Its first run imports litellm if needed.
         """
-        model = complete({}, self.settings.said())["model"]
+        model = self.settings.complete({})["model"]
         # `must_load` does not know our models before `teaching` is imported.
         ours = model.isidentifier() or model.startswith(OWN_MODELS)
         if not ours and not litellm_loaded() and must_load(model):

@@ -531,6 +531,12 @@ class Settings(Configurable):
         values = ((option, getattr(self, option.name)) for option in OPTIONS if option.is_setting)
         return {option.name: value for option, value in values if value != option.unset}
 
+    def complete(self, typed: Mapping[str, object]) -> Options:
+        """Return a value for each option: the one in `typed`, else the setting, else the default."""
+        options = {o.name: o.default for o in OPTIONS} | self.said() | dict(typed)
+        options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO_MODEL
+        return options
+
     def reset(self) -> None:
         """Give each setting that has a flag (see `Option.typed`) its initial value. Settings without a flag do not change."""
         for option in OPTIONS:
@@ -542,10 +548,3 @@ _NAMESPACE = {"__doc__": Settings.__doc__, **{o.name: Setting(o) for o in OPTION
 ToolLoop: type[Settings] = types.new_class(
     "ToolLoop", (Settings,), exec_body=lambda body: body.update(_NAMESPACE)
 )
-
-
-def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
-    """Return a value for each option: the typed one in `said`, else the one in `settings`, else the default."""
-    options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
-    options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO_MODEL
-    return options
