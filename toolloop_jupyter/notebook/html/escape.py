@@ -154,6 +154,7 @@ _ATTRIBUTES = {
     "colgroup": {"span"},
     "ol": {"start"},
 }
+SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 _DATA_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
@@ -161,7 +162,7 @@ def _clean_attribute(tag: str, name: str, value: str) -> str | None:
     if tag == "img" and name == "src":
         return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
     if tag == "a" and name == "href":
-        return value if re.match(r"(?:https?://|mailto:)", value, re.IGNORECASE) else None
+        return value if SAFE_LINK.match(value) else None
     return plain(value)  # nh3 escapes it
 
 

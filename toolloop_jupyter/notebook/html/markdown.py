@@ -21,7 +21,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from .escape import esc, guard_math, prose
+from .escape import SAFE_LINK, esc, guard_math, prose
 from .style import CELL, CODE, TABLE
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
 """The beginning of a quoted line. One such line counts as 20 of the `_MARKS`, since it costs the parser (markdown-it-py 4) much
 time: the parser looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
-_SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
-
 
 _OURS = """
     text code_inline fence code_block image link_open heading_open heading_close table_open th_open td_open math
@@ -125,7 +123,7 @@ def _make_parser() -> MarkdownIt:
     md = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     for name in _OURS.split():
         md.add_render_rule(name, _render)
-    md.validateLink = lambda url: bool(_SAFE_LINK.match(url)) and len(url) <= 2_000  # type: ignore[method-assign]  # the documented way
+    md.validateLink = lambda url: bool(SAFE_LINK.match(url)) and len(url) <= 2_000  # type: ignore[method-assign]  # the documented way
     # All characters that are not ASCII, or not allowed in a URL, are percent-encoded. So a letter of another script that looks
     # like an ASCII letter can be seen. This is faster than a URL parser.
     md.normalizeLink = lambda url: quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")  # type: ignore[method-assign]

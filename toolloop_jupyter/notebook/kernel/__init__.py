@@ -31,13 +31,11 @@ the loop five times a second. If code in a subshell (ipykernel 7.x) sets a futur
 Why sync calls need no nest_asyncio
 -----------------------------------
 
-The kernel awaits a `%%toolloop` cell, but a call of `agent()` blocks inside a loop that is already running. During this call,
-too, comm messages must be handled, other messages must keep their order, and an interrupt must be noticed. `run_sync`
-(`sync.py`) continues the running loop during the call. If the context of a callback is in use and cannot be entered again, the
-callback runs in a copy of this context. After the call, nothing in asyncio has changed.
-The packages nest_asyncio and nest_asyncio2 (its successor) replace classes and functions of asyncio permanently, and do not solve
-the problem. We measured a cell that waits for a click on its card, with two more cells in the queue. The first column says how
-the cell waits; the others are versions of ipykernel (and of Python):
+The kernel awaits a `%%toolloop` cell, but a call of `agent()` blocks inside a loop that is already running. `run_sync` (`sync.py`)
+continues the running loop during the call; afterwards, nothing in asyncio has changed. The packages nest_asyncio and nest_asyncio2
+(its successor) replace classes and functions of asyncio permanently, and do not solve the problem. We measured a cell that waits
+for a click on its card, with two more cells in the queue. The first column says how the cell waits; the others are versions of
+ipykernel (and of Python):
 
     the cell waits in                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
@@ -47,9 +45,8 @@ the cell waits; the others are versions of ipykernel (and of Python):
 `%toolloop nest` (`nest_loop`) applies nest_asyncio2, so that a person's code can call `asyncio.run(main())`. Then `run_sync`
 replaces the kernel's `run_until_complete`. If other code has applied one of the two packages, `agent()` still works.
 
-A widget's callback is sync code, too. It may interrupt a waiting cell, start a run, and wait for this run. The interrupted cell
-continues meanwhile, and may end before the callback ends. In ipykernel 6, the cell gets its parent back while the callback waits.
-In ipykernel 7.4, the next cell begins only after the callback has ended. See `while_callback_waits` in `comms.py`.
+A widget's callback is sync code, too. It may interrupt a waiting cell, start a run, and wait for this run. Meanwhile, the cell may
+continue and end. See `while_callback_waits` in `comms.py`.
 
 Where a run's output goes
 -------------------------

@@ -182,9 +182,8 @@ def _do_nothing() -> None:
     pass
 
 
-# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, with nest_asyncio2 and one correction.
-# On ipykernel 7, nest_asyncio2 delays a callback while other code runs in its context. This delays every click (see
-# `__init__`). So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, with nest_asyncio2. On ipykernel 7, it would delay
+# every click (see `__init__`). So the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:

@@ -165,8 +165,6 @@ def in_callback(kernel: Kernel) -> bool:
 
 _FILE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<end>)')
 _WARNING = re.compile(r"^(?P<file>\S+\.py):(?P<end>\d+: )(?=\w*Warning\b)", re.MULTILINE)
-_IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
-"""Matches the file name of a cell in a terminal with IPython 7.34."""
 
 
 def name_cells(traceback: str) -> str:
@@ -187,8 +185,6 @@ def _name_cell(filename: str) -> str:
     compiler: Any = getattr(get_shell(), "compile", None)
     if hasattr(compiler, "format_code_name"):  # IPython >= 8
         return " ".join(compiler.format_code_name(filename) or ())
-    if plain := _IPYTHON_7.match(filename):
-        return f"Cell In[{plain[1]}]"
     # private: in a kernel, IPython 7.34 has `_filename_map`. IPython >= 8 has the public `format_code_name` instead.
     number = getattr(compiler, "_filename_map", {}).get(filename)
     return "" if number is None else f"Cell In[{number}]"

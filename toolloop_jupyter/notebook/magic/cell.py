@@ -356,9 +356,8 @@ class Notebook:
         """Run one turn of a session, and show the turn in the cell. Raises OutputInvalid if no answer fitted `--output`."""
         route, variable = named.session.config.route, options["as"]
         tape = CellTape(route.model, route.answers, recorder)
-        head_for = functools.partial(
-            _make_head, named.session.config, options, tape, session=options["session"], filled=prompt.filled
-        )
+        config = named.session.config
+        head_for = _find_head(config, options, tape, session=options["session"], filled=prompt.filled)
 
         def finish() -> Mapping[str, object]:
             if replaced is not None:
@@ -429,7 +428,7 @@ class Notebook:
         notes = [] if is_dry else self._list_notes(config, options["instructions"])
         page = RowsPage(
             cell,
-            [_make_head(config, options, tape, route.title), *notes],
+            [_find_head(config, options, tape)(route.title), *notes],
             name=options["as"],
             unattended=options["on_unattended"],
             means=options["ask"],
@@ -473,22 +472,13 @@ class Notebook:
         return rows
 
 
-def _make_head(
-    config: Config,
-    options: Options,
-    tape: CellTape,
-    model: str,
-    *,
-    session: str = "",
-    filled: Sequence[str] = (),
-) -> Block:
-    """Return the line above a run."""
-    return head(
-        model,
-        [tool.name for tool in config.tools],
-        options["permissions"],
+def _find_head(config: Config, options: Options, tape: CellTape, **more: Any) -> HeadFor:
+    """Return a function that takes the model's title, and returns the line above a run."""
+    return functools.partial(
+        head,
+        tools=[tool.name for tool in config.tools],
+        permissions=options["permissions"],
         output=config.output.name if config.output else None,
-        session=session,
         tape=tape.source,
-        filled=filled,
+        **more,
     )

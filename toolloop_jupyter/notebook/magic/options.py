@@ -518,10 +518,6 @@ class Setting(TraitType[object, object]):
         """Return the converted value; for None and "", the initial value. Raises Mistake for a value that is not allowed."""
         return self.option.unset if value in (None, "") else self.option.read(value)
 
-    def from_string_list(self, words: list[str]) -> list[str]:
-        """Return the words of a command line (`--ToolLoop.tools=a --ToolLoop.tools=b`) as a list, for traitlets."""
-        return list(words)
-
 
 class Settings(Configurable):
     """The settings of `%%toolloop`. An option on a cell wins over its setting."""
