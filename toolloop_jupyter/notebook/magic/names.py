@@ -356,11 +356,8 @@ def find_key(names: Names, name: str) -> str:
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
         return value
-    if name in names and name not in os.environ:
-        what = "nothing" if value is None or isinstance(value, str) else "no text"
-        raise Mistake(f"--api-key {name}: the variable holds {what}, not a key")
-    if name in os.environ or _SURELY_A_NAME.fullmatch(name):
-        raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it is empty")
+    if show_key(names, name) == name:  # a name for certain, and not a key
+        raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it holds no text")
     raise Mistake(
         "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. If you "
         "typed a key: delete it from the cell, and get a new one, since IPython's history contains it. If you typed a name: "
