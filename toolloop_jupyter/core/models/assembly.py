@@ -50,29 +50,11 @@ characters to Gemini's ids.
 """
 _LONGEST_NAME = 1_000
 """While a tool's name comes in pieces, at most this number of characters is kept. At most 64 are sent back to the model."""
-_NAMES = ("think", "thinking", "budget:thinking")
-_OPENINGS = tuple(f"<{name}>" for name in _NAMES)
-_CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
-_CLOSING = re.compile("|".join(_CLOSINGS))
-MOST_NAME = 300
-"""The most characters of an attachment's name. A longer name is shortened."""
-MOST_ATTACHED = 100
-"""The most attachments of one message that are kept. Further attachments are only counted, and a line states their number."""
-
-_DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
-_WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
-"""Types of content parts that are not attachments. Other code reads these parts."""
-ATTACHED = {"images": "image_url", "annotations": "", "files": "file"}
-"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of an
-item that is only an address; "" if this field has no such items."""
-SOURCES = frozenset({"citations", "citation", "search_results"})
-"""Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _READ = frozenset({"index", "id", "type", "function", "custom"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
 """The fields that are read: those of a fragment, and those of its `function`. Other fields go back to the provider unchanged."""
-_ATTACHMENTS = frozenset({*ATTACHED, *SOURCES, "audio"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
 
@@ -119,7 +101,7 @@ class Assembly:
         fields = read_fields(chunk)
         if read_fields(usage := fields.get("usage")):
             self.usage = usage
-        if not SOURCES.isdisjoint(fields):
+        if not _SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
         for choice in map(read_fields, read_list(fields.get("choices"))):
             if read_count(choice.get("index")) == 0:
@@ -423,6 +405,11 @@ def split_objects(arguments: str) -> list[str]:
 
 # --- its text, its thoughts, and the fields that the provider wants back -----------------------------------------
 
+_NAMES = ("think", "thinking", "budget:thinking")
+_OPENINGS = tuple(f"<{name}>" for name in _NAMES)
+_CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
+_CLOSING = re.compile("|".join(_CLOSINGS))
+
 
 def split_content(parts: Sequence[object]) -> tuple[str, str, str]:
     """Return (the text, the thought, the refusal) in the content parts of a message. Mistral sends thoughts in this form."""
@@ -593,6 +580,21 @@ def _write_text(item: object) -> str:
 
 # --- its attachments ----------------------------------------------------------------------------------------------
 
+_MOST_NAME = 300
+"""The most characters of an attachment's name. A longer name is shortened."""
+_MOST_ATTACHED = 100
+"""The most attachments of one message that are kept. Further attachments are only counted, and a line states their number."""
+
+_DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
+_WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
+"""Types of content parts that are not attachments. Other code reads these parts."""
+_ATTACHED = {"images": "image_url", "annotations": "", "files": "file"}
+"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of an
+item that is only an address; "" if this field has no such items."""
+_SOURCES = frozenset({"citations", "citation", "search_results"})
+"""Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
+_ATTACHMENTS = frozenset({*_ATTACHED, *_SOURCES, "audio"})
+
 
 class Attachments:
     """Collects the pictures, files, sources and sound of one message while it arrives. A repeated attachment counts once."""
@@ -612,7 +614,7 @@ class Attachments:
         """
         content, fields = delta.get("content"), read_fields(delta.get("provider_specific_fields"))
         found = [("", list(filter(is_attached, content)) if isinstance(content, list) else [])]
-        found += [(kind, read_list(delta.get(name) or fields.get(name))) for name, kind in ATTACHED.items()]
+        found += [(kind, read_list(delta.get(name) or fields.get(name))) for name, kind in _ATTACHED.items()]
         for kind, parts in found:
             for part in parts:
                 if isinstance(part, str) and kind:
@@ -627,7 +629,7 @@ class Attachments:
 
     def take_sources(self, fields: Fields) -> None:
         """Collect the sources in `fields`. A source is an address, an object with an address or a title, or a list of these."""
-        waiting = deque(make_plain(found) for name in sorted(SOURCES) if (found := fields.get(name)))
+        waiting = deque(make_plain(found) for name in sorted(_SOURCES) if (found := fields.get(name)))
         while waiting:
             source = waiting.popleft()
             if isinstance(source, list):
@@ -654,8 +656,8 @@ class Attachments:
         return tuple(self._found)
 
     def _keep(self, made: Attachment) -> None:
-        made = replace(made, name=shorten(" ".join(made.name.split()), MOST_NAME))
-        if made not in self._found and len(self._found) >= MOST_ATTACHED:
+        made = replace(made, name=shorten(" ".join(made.name.split()), _MOST_NAME))
+        if made not in self._found and len(self._found) >= _MOST_ATTACHED:
             self._left_out += 1
         else:
             self._found[made] = None
@@ -686,7 +688,7 @@ def _describe(part: object) -> Attachment:
     if url or title:
         what = "picture" if "image" in kind else "file" if "file" in kind else kind
         return Attachment(what, f"{what}, not loaded: {title} {url}")
-    return Attachment(kind, f"{kind}: {json.dumps(part, ensure_ascii=False, default=repr)[:MOST_NAME]}")
+    return Attachment(kind, f"{kind}: {json.dumps(part, ensure_ascii=False, default=repr)[:_MOST_NAME]}")
 
 
 def _write_data_address(fields: Fields) -> str:
