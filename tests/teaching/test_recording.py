@@ -142,7 +142,7 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
         ),
         (
             {"instructions": "Be brief."},
-            ["message 1 is from 'system', but the recorded message is from 'user'"],
+            ["message 1 (system) differs", "recorded: 'Double 4'", "now:      'Be brief.'"],
         ),
     ],
 )

@@ -214,11 +214,6 @@ class _CallUnderWay:
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
 
 
-def _make_title(call: RecordedCall) -> str:
-    """Return "a script" for "toolloop/scripted-3" (this number means nothing in another kernel), else the model's name."""
-    return "a script" if call.model.startswith(f"{OWN_MODELS}scripted-") else call.model
-
-
 class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
@@ -246,7 +241,9 @@ class Replay(Answers):
         self.calls = load_tape(self.path)
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
-        self._next, self._played = 0, 0
+        self.position: int = 0
+        """The number of the next recorded call, from 0. Set this number to continue with another call."""
+        self._played = 0
         self._given: set[int] = set()
         """The numbers of the results that `find_result` has returned since the model's last answer."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
@@ -258,12 +255,17 @@ class Replay(Answers):
     @property
     def title(self) -> str:
         """The model of the call that was played last; if none was, of the first call. "" if the recording has no call."""
-        return _make_title(self.calls[self._played]) if self.calls else ""
+        return self._name_model(self._played)
 
     @property
     def next_title(self) -> str:
         """The model of the next call, if the requests come in the recorded order. "" if the recording has no call."""
-        return _make_title(self.calls[self._next % len(self.calls)]) if self.calls else ""
+        return self._name_model(self.position)
+
+    def _name_model(self, number: int) -> str:
+        """Return "a script" for "toolloop/scripted-3" (this number means nothing in another kernel), else the model's name."""
+        model = self.calls[number % len(self.calls)].model if self.calls else ""
+        return "a script" if model.startswith(f"{OWN_MODELS}scripted-") else model
 
     @property
     def tools(self) -> list[RecordedTool]:
@@ -272,7 +274,7 @@ class Replay(Answers):
 
     def find_tools(self, question: str) -> list[RecordedTool]:
         """Return the tools of the recorded call whose last message is `question`; without one, all tools of the recording."""
-        for call in (*self.calls[self._next :], *self.calls[: self._next]):
+        for call in (*self.calls[self.position :], *self.calls[: self.position]):
             last = call.messages[-1] if call.messages else {}
             if last.get("role") == "user" and str(last.get("content")).strip() == question.strip():
                 return self._make_tools([call])
@@ -308,18 +310,9 @@ class Replay(Answers):
         """Return whether the file is unchanged since it was read."""
         return _read_stamp(self.path) == self._read
 
-    @property
-    def position(self) -> int:
-        """The number of the next recorded call, from 0. Set this number to continue with another call."""
-        return self._next
-
-    @position.setter
-    def position(self, calls: int) -> None:
-        self._next = calls
-
     def reset(self) -> None:
         """Start again with the first recorded call."""
-        self._next, self.differences = 0, []
+        self.position, self.differences = 0, []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Answer with the recorded call that fits the request. Raises ReplayMismatch if no call fits and `loose` is false."""
@@ -328,17 +321,17 @@ class Replay(Answers):
         wanted = request.options.get("response_format")
         if not self.calls:
             raise ReplayMismatch(self.path.name, "there is no call in this recording", "Record it again.")
-        order = [(self._next + n) % len(self.calls) for n in range(len(self.calls))]
+        order = [(self.position + n) % len(self.calls) for n in range(len(self.calls))]
         fitting = next((n for n in order if not find_difference(self.calls[n], *now, wanted)), None)
         if fitting is None:
-            fitting = find_nearest(self.calls, now[0], self._next)
+            fitting = find_nearest(self.calls, now[0], self.position)
             where = f"{self.path.name}, model call {fitting + 1}"
             told = find_difference(self.calls[fitting], *now, wanted)
             if not self.loose:
                 advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
                 raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
-        self._next, self._played, self._given = fitting + 1, fitting, set()
+        self.position, self._played, self._given = fitting + 1, fitting, set()
         call = self.calls[fitting]
         if "error" in call.end and not call.deltas:
             raise _make_failure(call.end)

@@ -23,7 +23,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -355,22 +355,40 @@ def find_difference(
     The messages, the tools and the schema of the answer (`wanted`) are compared; if `tools` is None, no tools. Call
     ids, thinking blocks and options such as the temperature are never compared.
     """
-    if told := _compare_messages(recorded.messages, messages):
-        return told
-    both = (recorded.tools, recorded.tools if tools is None else tools)
-    was, now = ({str(tool.get("name")): tool for tool in those} for those in both)
-    for name in [*was, *now]:
-        if name not in now:
-            return f"the tool {name!r} was recorded and is not there now"
-        if name not in was:
-            return f"the tool {name!r} is there now and was not recorded"
-        if was[name] != now[name]:
-            return f"the tool {name!r} differs\n{_show_both(_write_text(was[name]), _write_text(now[name]))}"
-    schemas = (recorded.options.get("response_format"), wanted)
-    before, after = (_write_text(_reduce_schema(one)) for one in schemas)
-    return (
-        "" if before == after else f"the schema of the answer (output=) differs\n{_show_both(before, after)}"
-    )
+    old = _list_parts(recorded.messages, recorded.tools, recorded.options.get("response_format"))
+    new = _list_parts(messages, recorded.tools if tools is None else tools, wanted)
+    for (place, *was), (place_now, *now) in zip(
+        old, new, strict=False
+    ):  # the last part is the same on both sides
+        if place == place_now and was != now:
+            start = max(0, count_same(was[1], now[1]) - _AROUND)
+            texts = f"  recorded: {_show(was[1], start)}\n  now:      {_show(now[1], start)}"
+            return f"{place}{now[0]} differs\n{texts}"
+        if place != place_now and place in (later for later, *_ in new):
+            return f"{place_now}{now[0]} is there now and was not recorded: {_show(now[1])}"
+        if place != place_now:
+            return f"{place}{was[0]} was recorded and is not there now: {_show(was[1])}"
+    return ""
+
+
+def _list_parts(
+    messages: Sequence[ReadObject], tools: Sequence[ReadObject], wanted: object
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the parts of a request that are compared: (the part in words, who wrote it, its text)."""
+    calls: dict[object, str] = {}
+    for number, message in enumerate(messages, 1):
+        for one in message.get("tool_calls") or ():
+            calls[one.get("id")] = f"result of {one['function'].get('name')}"
+        role, text = _write_message(message)
+        yield f"message {number}", f" ({calls.get(message.get('tool_call_id'), role)})", text
+    for tool in sorted(tools, key=lambda tool: str(tool.get("name"))):
+        yield f"the tool {tool.get('name')!r}", "", _write_text(tool)
+    yield "the schema of the answer (output=)", "", _write_text(_reduce_schema(wanted))
+
+
+def _show(text: str, start: int = 0) -> str:
+    end = start + 2 * _AROUND
+    return repr(("…" if start else "") + text[start:end] + ("…" if len(text) > end else ""))
 
 
 def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
@@ -384,27 +402,6 @@ def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject
         return same, last + (0.2 if number == position else 0.0)
 
     return max(range(len(recorded)), key=likeness)
-
-
-def _compare_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> str:
-    calls = {
-        call.get("id"): call["function"].get("name") for now in new for call in now.get("tool_calls") or ()
-    }
-    for number, (was, now) in enumerate(zip(old, new, strict=False), 1):
-        (before, said), (role, says) = _write_message(was), _write_message(now)
-        if before != role:
-            return f"message {number} is from {role!r}, but the recorded message is from {before!r}"
-        if said != says:
-            who = f"result of {calls[now['tool_call_id']]}" if now.get("tool_call_id") in calls else role
-            return f"message {number} ({who}) differs\n{_show_both(said, says)}"
-    if len(old) == len(new):
-        return ""
-    longer, where = (new, "request") if len(new) > len(old) else (old, "recording")
-    role, says = _write_message(longer[min(len(old), len(new))])
-    return (
-        f"{len(old)} messages were recorded, now there are {len(new)}; the first message that is only in the "
-        f"{where} is from {role}: {_show_part(says, 0)}"
-    )
 
 
 def _reduce_schema(wanted: object) -> object:
@@ -453,14 +450,3 @@ def list_results(
 
 def _write_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _show_both(old: str, new: str) -> str:
-    """Return two lines that show both texts around the first place where the texts differ."""
-    start = max(0, count_same(old, new) - _AROUND)
-    return f"  recorded: {_show_part(old, start)}\n  now:      {_show_part(new, start)}"
-
-
-def _show_part(text: str, start: int) -> str:
-    end = start + 2 * _AROUND
-    return repr(("…" if start else "") + text[start:end] + ("…" if len(text) > end else ""))
