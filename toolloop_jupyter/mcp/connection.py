@@ -182,7 +182,9 @@ class Connection(ToolSource):
                 left_out.append(f"{plain(one.name)[:80]!r} is left out: {error}")
                 continue
             old = before.get(tool.own_name)
-            made[make_attribute(tool.name, reserved | made.keys())] = old.still(tool) if old else tool
+            if old is not None and (old.listed, old.server) == (tool.listed, tool.server):
+                tool = old
+            made[make_attribute(tool.name, reserved | made.keys())] = tool
         self._tools = made
         more = [f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []
         self.notices = [*left_out[:10], *more]

@@ -163,16 +163,16 @@ class Link:
             logger.addHandler(logging.NullHandler())
         _open_links.add(self)
         self._thread.start()
+        outcome = Outcome()
         try:
-            outcome = self._opened.result(self._handshake + CLOSING)
-        except BaseException as error:
-            self.close(wait=False)
-            if isinstance(error, concurrent.futures.TimeoutError):
-                raise ConnectionFailed(
-                    f"{self._target.title} blocks its thread and does not answer"
-                ) from None
-            raise
-        if outcome.error is not None or self._client is None:
+            with contextlib.suppress(
+                concurrent.futures.TimeoutError
+            ):  # a server of this notebook blocks the thread
+                outcome = self._opened.result(self._handshake + CLOSING)
+        finally:
+            if self._client is None:
+                self.close(wait=False)
+        if self._client is None:
             self._thread.join(CLOSING)
             late = f"did not answer the handshake within {self._handshake:g} s"
             why = late if outcome.error is None else f"cannot be connected to: {self.explain(outcome.error)}"

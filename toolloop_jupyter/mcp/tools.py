@@ -104,10 +104,6 @@ class ServerTool(DescribedTool):
             qualifier=self.qualifier,
         )
 
-    def still(self, other: ServerTool) -> ServerTool:
-        """Return this object if the tool and its server are the same as in `other`. If not, return `other`."""
-        return self if (self.listed, self.server) == (other.listed, other.server) else other
-
 
 @dataclass(frozen=True)
 class ToolChoice:
