@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Client
 
@@ -231,15 +232,11 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch, tmp_path):
 async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch):
     """A cluster of other machines cannot reach this one's address."""
 
-    class Elsewhere(workers._Mailbox):
-        def __init__(self, take):
-            super().__init__(take)
-            self.address = ("127.0.0.1", 9), b"x"
+    @contextmanager
+    def receive_nothing(take):
+        yield ("127.0.0.1", 9), b"x"
 
-        def __exit__(self, *exc_info):
-            self._is_open = False
-
-    monkeypatch.setattr(workers, "_Mailbox", Elsewhere)
+    monkeypatch.setattr(workers, "_receive_rows", receive_nothing)
     rows = await amap("{{row}}", list("abc"), model=ScriptedModel("x"), executor=pool)
     assert [row.answer for row in rows] == ["x"] * 3
 
@@ -314,17 +311,19 @@ async def test_workers_have_the_budget_of_all_runs(pool, monkeypatch):
     assert (len(rows), "is used up" in rows.message) == (0, True)
 
 
-async def test_the_mailbox_closes_at_once():
+async def test_the_socket_for_rows_closes_at_once(monkeypatch):
     """Also where its thread has ended already, since a worker called at that moment: nothing waits for an answer then."""
-    mailbox = workers._Mailbox(print)
-    began = time.monotonic()
-    mailbox.__exit__()  # no thread has begun to accept
-    with mailbox.__class__(print) as other:
-        pass
+    began, addresses = time.monotonic(), []
+    with workers._receive_rows(print) as address:
+        addresses.append(address)
+    with monkeypatch.context() as patch:
+        patch.setattr(workers.threading.Thread, "start", lambda thread: None)  # no thread accepts
+        with workers._receive_rows(print) as address:
+            addresses.append(address)
     assert time.monotonic() - began < 5
-    for one in (mailbox, other):
+    for socket, key in addresses:
         with pytest.raises(OSError):
-            Client(one.address[0], None, one.address[1])
+            Client(socket, None, key)
 
 
 async def test_a_stop(pool):

@@ -113,14 +113,14 @@ def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
 async def test_an_import_in_the_middle_of_a_run(cell):
     """A page says at its head that the run waits for LiteLLM's import, also in the middle of the run, and takes it back."""
     run = CellRun(cell, head("m", []))
-    run._head.begin(run.stop)
-    run._head.update()
+    run.head.begin(run.stop)
+    run.head.update()
     assert LOADING not in cell.saved()
     assert run.hooks.before_import()
-    run._head.update()
+    run.head.update()
     assert LOADING in cell.saved()
     run.hooks.say("the model answers")
-    run._head.update()
+    run.head.update()
     assert LOADING not in cell.saved()
 
 
@@ -129,7 +129,7 @@ async def test_a_terminal_has_no_head_that_changes(cell):
     """A page that cannot change what it has shown leaves it to the host to tell the person about the import."""
     cell.can_update = False
     run = CellRun(cell, head("m", []))
-    run._head.begin(run.stop)
+    run.head.begin(run.stop)
     assert not run.hooks.before_import()
 
 

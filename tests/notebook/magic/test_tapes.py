@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,7 +115,7 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
     replay, shown = Replay(path, speed=0), []
 
     class View:
-        replace_head = shown.append
+        head = SimpleNamespace(replace=shown.append)
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)

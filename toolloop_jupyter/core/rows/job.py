@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -63,16 +63,10 @@ class RunState:
         """The number of rows that wait for a person, or for their turn to ask."""
         self._changed = asyncio.Event()
 
-    @contextlib.contextmanager
-    def count_asking(self) -> Iterator[None]:
-        """Until the block ends, count this row as one that asks a person. Meanwhile, another row may begin."""
-        self.asking += 1
+    def count_asking(self, change: int) -> None:
+        """Count a row that begins (1) or ends (-1) to ask a person. While it asks, another row may begin."""
+        self.asking += change
         self.wake()
-        try:
-            yield
-        finally:
-            self.asking -= 1
-            self.wake()
 
     def end(self, message: str, *, cut: bool = False) -> None:
         """Begin no further row. `message`: the reason; only the first reason is kept. `cut`: cancel the rows under way, too."""

@@ -130,6 +130,9 @@ class Pace(Gate):
     @asynccontextmanager
     async def ask_person(self) -> AsyncIterator[None]:
         """Wait until this row may ask the person. Until the block ends, other rows that want to ask wait."""
-        with self._state.count_asking():
+        self._state.count_asking(1)
+        try:
             async with self._locks[None]:
                 yield
+        finally:
+            self._state.count_asking(-1)

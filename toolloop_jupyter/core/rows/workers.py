@@ -17,9 +17,9 @@ import pickle
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, TypeAlias
 
@@ -143,14 +143,14 @@ class Workers:
                 keeping.add_done_callback(self._keeping.discard)
 
         async def send(chunk: list[Job]) -> None:
-            task = asyncio.ensure_future(self._run_chunk(chunk, mailbox.address, take))
+            task = asyncio.ensure_future(self._run_chunk(chunk, address, take))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await asyncio.sleep(0)
             if len(self._tasks) >= MOST_CHUNKS:
                 await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
-        with _Mailbox(take) as mailbox:
+        with _receive_rows(take) as address:
             chunk: list[Job] = []
             async for job in jobs:
                 self._jobs[job.number] = job
@@ -234,38 +234,36 @@ def _is_lost(error: BaseException | None) -> bool:
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 
-class _Mailbox:
-    """Receives the finished rows of workers on this machine, each as one line of JSON."""
+@contextmanager
+def _receive_rows(take: Callable[[bytes], object]) -> Iterator[Address]:
+    """Inside the `with` block, receive the finished rows of workers on this machine, each as one line of JSON.
 
-    def __init__(self, take: Callable[[bytes], object]) -> None:
-        """`take` is called with each line, on the event loop that makes the mailbox."""
-        self._take, self._loop, key = take, asyncio.get_running_loop(), os.urandom(32)
-        self._listener = Listener(("127.0.0.1", 0), backlog=16, authkey=key)
-        self._is_open = True
-        self.address: Address = self._listener.address, key
+    `take` is called with each line, on the running event loop. Yields the address to which the workers send the rows.
+    """
+    loop, key, is_closed = asyncio.get_running_loop(), os.urandom(32), threading.Event()
+    listener = Listener(("127.0.0.1", 0), backlog=16, authkey=key)
 
-    def __enter__(self) -> _Mailbox:
-        threading.Thread(target=self._accept, name="toolloop-rows", daemon=True).start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._is_open = False
-        # Connecting wakes the thread that waits in `accept`. Nothing is sent, since this thread may have ended already.
-        woken = attempt_call(socket.create_connection, self.address[0], 1.0)
-        if not isinstance(woken, Raised):
-            woken.close()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while self._is_open:
-            came = attempt_call(self._listener.accept)
-            if not isinstance(came, Raised):  # an error: a client without the secret, or a closed listener
-                threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
-
-    def _read(self, connection: Connection) -> None:
+    def read(connection: Connection) -> None:
         with connection, suppress(EOFError, OSError, RuntimeError):  # RuntimeError: the loop is closed
             while True:
-                self._loop.call_soon_threadsafe(self._take, connection.recv_bytes())
+                loop.call_soon_threadsafe(take, connection.recv_bytes())
+
+    def accept() -> None:
+        while not is_closed.is_set():
+            came = attempt_call(listener.accept)
+            if not isinstance(came, Raised):  # an error: a client without the secret, or a closed listener
+                threading.Thread(target=read, args=(came,), name="toolloop-rows", daemon=True).start()
+
+    threading.Thread(target=accept, name="toolloop-rows", daemon=True).start()
+    try:
+        yield listener.address, key
+    finally:
+        is_closed.set()
+        # Connecting wakes the thread that waits in `accept`. Nothing is sent, since this thread may have ended already.
+        woken = attempt_call(socket.create_connection, listener.address, 1.0)
+        if not isinstance(woken, Raised):
+            woken.close()
+        listener.close()
 
 
 # --- in a worker ------------------------------------------------------------------------------------------------

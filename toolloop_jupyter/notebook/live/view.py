@@ -123,7 +123,7 @@ class CellRun:
         self.hooks = RunHooks(options.model, is_on_page=cell.can_update)
         """The caller must add these to the run's observers, or call `do_without_hooks`."""
         self._has_hooks = True
-        self._head = RunHead(self.output(), head, self.hooks)
+        self.head = RunHead(self.output(), head, self.hooks)
         self._steps, self._page = Steps(), Page(options.name, options.hint)
         writer = CellWriter if cell.can_update else TerminalWriter
         self._writer: CellWriter | TerminalWriter = writer(self._column, self._page)
@@ -148,10 +148,6 @@ class CellRun:
         await asyncio.sleep(CATCH_UP)
         self._show(self._steps.end_text())
 
-    def replace_head(self, head: Block) -> None:
-        """Show `head` above the run, instead of the current head."""
-        self._head.replace(head)
-
     def do_without_hooks(self) -> None:
         """Call this if the run does not call `hooks`: a run of LiteLLM's own harnesses, or a run that has begun already."""
         self._has_hooks = False
@@ -168,7 +164,7 @@ class CellRun:
         Raises HarnessError if the stream ends without a Done event.
         """
         self._cancel = cancel
-        self._head.begin(self.stop)
+        self.head.begin(self.stop)
         ticker = asyncio.ensure_future(self._tick())
         result: Result | None = None
         try:
@@ -186,7 +182,7 @@ class CellRun:
         finally:
             ticker.cancel()
             self._show([*self._steps.end_text(), *self._steps.end_calls()])
-            self._head.end(has_foot=result is not None)
+            self.head.end(has_foot=result is not None)
         if result is None:
             raise HarnessError(
                 "the stream ended without a Done event: it was closed, or other code reads it, too; "
@@ -284,7 +280,7 @@ class CellRun:
             await asyncio.sleep(TICK)
             self._writer.show()
             self._show_running()
-            self._head.update()
+            self.head.update()
 
     def _show_running(self) -> None:
         """Show the row of each running call once. Below the row, show the call's output and time whenever they change."""

@@ -162,7 +162,7 @@ class TapeNotes(Observer):
 
     async def after_model(self, reply: Reply) -> None:
         if self._tape.answers is not None:  # each call of a recording may have another model
-            self._view.replace_head(self._head_for(self._tape.answers.title))
+            self._view.head.replace(self._head_for(self._tape.answers.title))
         await self._warn()
 
     async def model_failed(self, error: ModelCallFailed) -> None:
