@@ -104,7 +104,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
     status = read_status(error)
     if isinstance(error, ProviderError) or status is None:
         return ""
-    text = _read_text(error).lower()
+    text = get_message(error, MOST_READ).lower()
     if "stream_options" in sent and _STREAM_OPTIONS.search(text):
         return "stream_options"
     if not (sent.get("stream") and all(re.search(words, text) for words in _NO_STREAM)):
@@ -112,12 +112,6 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
     if _BESIDE_TOOLS.search(text):
         return "stream" if "tools" in sent else ""
     return "any stream" if _AT_ALL.search(text) and status not in _BUSY else ""
-
-
-def _read_text(error: BaseException) -> str:
-    """Return the text of an error. Of a long text, return only the beginning and the end."""
-    text, half = get_message(error), MOST_READ // 2
-    return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
 
 def _list_kinds(error: BaseException) -> list[str]:
@@ -232,7 +226,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         return str(error), "Run again, or ask for less in one prompt."
     original = getattr(error, "original_exception", None) or error
     kind, original_kind = _list_kinds(error)[0], _list_kinds(original)[0]
-    text = clean(_read_text(error), request)
+    text = clean(get_message(error, MOST_READ), request)
     if unset := explain_first_mistake(request.model, text):
         return unset
     for name in (kind, original_kind):

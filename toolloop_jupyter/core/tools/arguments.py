@@ -266,7 +266,8 @@ class SentArguments:
             self.parsed, is_strict = _decode(raw)
         except InvalidArguments as error:
             self.problem = str(error)
-        self.stored: Any = raw if is_strict else json.dumps(self.parsed, ensure_ascii=False)
+        # A person's code may call a tool with values that are no JSON data, such as dates.
+        self.stored: Any = raw if is_strict else json.dumps(self.parsed, ensure_ascii=False, default=str)
         """The arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
 
 
@@ -385,7 +386,6 @@ def _check_text(text: str, path: Location) -> None:
 
 _SHOWN = 80  # at most this many characters of a wrong value are repeated to the model
 _MOST = 10  # the most problems in one message
-_MOST_TEXTS = 50  # at most this many problems of one argument are read
 _LINE = 500  # the most characters of the line for one problem: the model may invent a very long name
 _KEY_MARK = "[key]"
 """If a key of a dict is not valid, pydantic puts this mark at the end of the error's location."""
@@ -434,7 +434,7 @@ def _explain_problems(
         is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
         path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
         # Each member of a union may report a problem.
-        texts = [*dict.fromkeys(_explain_one(one, path, given, known) for one in of_place[:_MOST_TEXTS])]
+        texts = [*dict.fromkeys(_explain_one(one, path, given, known) for one in of_place)]
         told = "; ".join(texts)
         if all(text.startswith("expected ") for text in texts):
             told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
