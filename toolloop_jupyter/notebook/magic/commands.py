@@ -197,7 +197,8 @@ def _find_tape(command: str, switch: str, file: str) -> Path | None:
 
 
 def _nest(book: Notebook) -> None:
-    book.settings.nest = True  # type: ignore[attr-defined]
+    kernel.nest_loop()
+    book.settings.set_trait("nest", True)
     _say("asyncio.run(main()) and loop.run_until_complete(main()) work in cells now, until the kernel ends")
 
 

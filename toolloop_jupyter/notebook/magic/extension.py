@@ -218,10 +218,7 @@ class _Extension:
         self._follow("times", lambda keep: keep_times(keep=keep))
         self._follow("budget", _limit_cost)
         self._undo.callback(setattr, self.settings, "budget", None)
-        if self.settings.nest:  # type: ignore[attr-defined]
-            self._listen("pre_run_cell", self._nest_from_file)
-        self.settings.observe(self._nest, "nest")
-        self._undo.callback(self.settings.unobserve, self._nest, "nest")
+        self._follow("nest", self._nest)
         shell.configurables.append(self.settings)
         self._undo.callback(shell.configurables.remove, self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
@@ -271,25 +268,23 @@ class _Extension:
         if not ours and not litellm_loaded() and must_load(model):
             start_loading()
 
-    def _nest(self, *_: object) -> None:
+    def _nest(self, wanted: bool) -> None:  # noqa: FBT001 - `_follow` passes it by position
         """Apply a new value of the setting `nest`. True lasts until the kernel ends: after it, False raises Mistake."""
-        if self.settings.nest:  # type: ignore[attr-defined]
-            try:
-                kernel.nest_loop()
-            except Mistake:
-                self.settings.nest = False  # type: ignore[attr-defined]
-                raise
-        elif kernel.is_nested():
-            self.settings.nest = True  # type: ignore[attr-defined]
+        if not wanted and kernel.is_nested():
+            self.settings.set_trait("nest", True)
             raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
-
-    def _nest_from_file(self, *_: object) -> None:
-        """Before a cell, apply `nest = True` of a configuration file: when IPython read the file, the kernel had no loop yet.
-
-        In a terminal, do nothing, since there is no such loop.
-        """
-        if kernel.find_kernel_loop() is not None:
-            self._nest()
+        if not wanted or not kernel.in_kernel():  # in a terminal, `asyncio.run` works as it is
+            return
+        if (
+            kernel.find_kernel_loop() is None
+        ):  # IPython reads its configuration file before the kernel has a loop
+            self._listen("pre_run_cell", lambda *_: self._nest(self.settings.said().get("nest", False)))
+            return
+        try:
+            kernel.nest_loop()
+        except Mistake:
+            self.settings.set_trait("nest", False)
+            raise
 
     def _offer_completions(self) -> None:
         """Register Tab completions for lines that begin with `%%toolloop` or `%toolloop`.
