@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...core.execution import describe_error
 from .interrupts import cancelling_on_ctrl_c
-from .output import Cell, MethodHooks, flush, get_target, redirect_output
+from .output import Cell, MethodHooks, flush_streams, get_target, redirect_output
 from .where import Kernel, Message, find_kernel_loop, get_kernel, get_kind, in_callback
 
 T = TypeVar("T")
@@ -211,7 +211,7 @@ class _Pump:
                 # output that is still in the buffers. So the buffers are flushed first.
                 hook.remove()
                 self._of_cell = _State.of(kernel)
-                flush(None)
+                flush_streams()
             set_parent_before(ident, parent, channel)
 
         hook = MethodHooks(kernel, set_parent=set_parent)
@@ -227,13 +227,13 @@ class _Pump:
     def lend_to_cell(self) -> Iterator[None]:
         """While a callback waits for a run, restore the parent and the SIGINT handler of the waiting cell: it may continue."""
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
-        flush(None)
+        flush_streams()
         self._of_cell.give_back(self._kernel)
         try:
             yield
         finally:
             self._of_cell = _State.of(self._kernel)
-            flush(None)
+            flush_streams()
             of_callback.give_back(self._kernel)
             handler_now = signal.getsignal(signal.SIGINT)
             if handler_now is not handler:  # a cell that has begun meanwhile has set this handler

@@ -70,7 +70,7 @@ class Cell:
         return place or _find_running_cell()
 
     def write(self, name: str, text: str) -> None: ...
-    def flush(self, name: str) -> None: ...
+    def flush(self) -> None: ...
     def publish(self, bundle: Bundle) -> None: ...
 
     def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002 - IPython's own signature
@@ -95,7 +95,7 @@ class Cell:
             try:
                 yield
             finally:  # so that these prints appear before later prints of the cell
-                flush(self)
+                self.flush()
 
     @contextmanager
     def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
@@ -170,12 +170,10 @@ class _Capture(Cell):
         self._sink("display", bundle)
 
 
-def flush(target: Cell | None) -> None:
-    """Send the buffered prints of `target` to the front-end. If `target` is None, flush the original `stdout` and `stderr`."""
+def flush_streams() -> None:
+    """Send the buffered prints of the original `stdout` and `stderr` to the front-end."""
     for name in ("stdout", "stderr"):
-        if target is not None:
-            target.flush(name)
-        elif (stream := _find_stream(name)) is not None:
+        if (stream := _find_stream(name)) is not None:
             stream.flush()
 
 
@@ -250,11 +248,7 @@ class _StreamHook:
             self.write(line)
 
     def flush(self) -> None:
-        target = _find_target()
-        if target is None:
-            self.below.flush()
-        else:
-            target.flush(self._name)
+        (_find_target() or self.below).flush()
 
     def remove(self) -> None:
         """Restore the replaced stream. If other code has replaced this hook meanwhile, change nothing."""
@@ -468,16 +462,17 @@ class _KernelCell(Cell):
         self._updates = get_id(request), self._publisher
         """(the id of an execute request, the publisher for updates: this request is the parent of its messages). When a later
         cell has begun, `_find_publisher_of_updates` replaces both."""
-        flush(None)  # so that earlier prints of the cell appear first
+        flush_streams()  # so that earlier prints of the cell appear first
 
     def write(self, name: str, text: str) -> None:
         self._streams[name].write(text)
 
-    def flush(self, name: str) -> None:
-        self._streams[name].flush()
+    def flush(self) -> None:
+        for stream in self._streams.values():
+            stream.flush()
 
     def publish(self, bundle: Bundle) -> None:
-        flush(self)  # so that earlier prints appear first
+        self.flush()  # so that earlier prints appear first
         transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
         publisher = self._find_publisher_of_updates() if bundle.replaces else self._publisher
         with self._pass_hooks():
@@ -486,7 +481,7 @@ class _KernelCell(Cell):
             )
 
     def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002
-        flush(self)
+        self.flush()
         with self._pass_hooks():
             self._publisher.clear_output(wait=wait)
 
