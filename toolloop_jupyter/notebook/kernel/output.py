@@ -347,14 +347,7 @@ class _Redirection:
 _entered: list[_Redirection] = []
 _owned: WeakKeyDictionary[threading.Thread, Cell] = WeakKeyDictionary()
 """A thread that still runs after its tool has ended -> the target of the tool."""
-_NOT_OF_A_TOOL = (
-    "asyncio_",
-    "ThreadPoolExecutor",
-    "toolloop-late",
-    "toolloop-import",
-    "toolloop-show",
-    IDLE_THREAD,
-)
+_NOT_OF_A_TOOL = ("asyncio_", "ThreadPoolExecutor", "toolloop-late", "toolloop-import", "toolloop-show")
 """Prefixes of the names of threads that do not belong to a tool: threads of pools, and threads of this package."""
 
 
@@ -380,7 +373,8 @@ def _redirect_threads_left(redirection: _Redirection) -> None:
     """Let threads that outlive their tool keep the tool's target. The hooks stay until these threads have ended."""
     # If the class of a thread is a subclass of Thread, the thread belongs to a library (such as tqdm's monitor). It may run as
     # long as the kernel, so we leave it out.
-    own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
+    plain = (threading.Thread, threading.Timer)
+    own = [t for t in threading.enumerate() if type(t) in plain or t.name == TOOL_THREAD]
     left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
     if not left:
         return
