@@ -24,14 +24,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..events import REPLAYED, Fields, ImageMode, make_plain, read_content, read_fields, read_list
 from ..execution import Raised, attempt_call, uncounted
-from ..results import PicturePlace
 from .assembly import is_attached
 from .options import PROXY
 from .providers import AnswerBroken, Answers, Chunk, ProviderError, answer, close_stream, is_ours
+
+if TYPE_CHECKING:  # `results` imports pydantic, and the extension loads without it
+    from ..results import PicturePlace
 
 _importing = threading.Lock()
 _WITH_THE_FIRST_CALL = (
