@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from support.asking import replace_config
-from toolloop_jupyter import Harness, aagent, aagent_session, agent_session, tool
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session, agent_session, tool
 from toolloop_jupyter.core.events import Host, Observer, Presenter, PrintKeeper
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.teaching import ScriptedModel, call, error
 
 
 class Notes(Observer):
@@ -77,6 +77,23 @@ async def test_all_observers_are_called_in_order():
     log.clear()
     await session.arun("Again.")
     assert {entry[0] for entry in log} == {"session"}
+
+
+async def test_the_sum_is_told_after_each_model_call():
+    """What a turn has spent is told after each model call, also after one that failed; at the end it is the Result's."""
+    sums = []
+
+    class Sums(Observer):
+        def spent(self, usage, cost):
+            sums.append((usage, cost))
+
+    models = ScriptedModel(error("no", 500), repeat_last=True), ScriptedModel(call("double", x=2), "4")
+    options = ToolLoopOptions(fallback=[models[1]], completion_kwargs={"num_retries": 0})
+    keywords = {"model": models[0], "tools": [double], "options": options, "observer": Sums()}
+    result = await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
+    assert result.text == "4"
+    assert len(sums) == 3
+    assert sums[-1] == (result.usage, result.cost)
 
 
 async def test_a_stream_is_observed_until_it_begins():
