@@ -5,8 +5,7 @@ from __future__ import annotations
 SET_UP = '''%load_ext toolloop_jupyter
 import pandas as pd
 from pydantic import BaseModel
-from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.scripted import call, reasoning, text
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, reasoning, text
 
 def stock(room: str) -> pd.DataFrame:
     """List what a stock room has.

@@ -39,10 +39,6 @@ from .tools import (
 MOST_TOOLS = 1_000
 """How many tools of one server are used at most. Further tools are ignored."""
 _MOST_PAGES = 100
-MANY_TOOLS = 128
-"""How many tools a request to OpenAI may have ("A max of 128 functions are supported": openai-ruby,
-`CompletionCreateParams#tools`). If a request has more tools, OpenAI's API answers with the error "array_above_max_length"
-(zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
 MANY_TOKENS = 5_000
 """If a server's tools together have more tokens than this, `connect()` warns: each request to the model sends all of them."""
 _BY_HAND = 600.0
@@ -189,10 +185,9 @@ class Connection(ToolSource):
         more = [f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []
         self.notices = [*left_out[:10], *more]
         tokens = sum(len(json.dumps(tool.as_tool().spec)) for tool in made.values()) // 4
-        if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
-            most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
+        if tokens > MANY_TOKENS:
             self.notices.append(
-                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call{most}; "
+                f"{len(made)} tools, about {tokens:,} tokens, are sent with each model call; "
                 "select fewer tools with include=[…]"
             )
 

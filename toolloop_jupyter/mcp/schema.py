@@ -92,23 +92,18 @@ def check_schema(schema: JsonSchema) -> None:
 
 def _check_reference(part: Any, look_up: Callable[[str], Any]) -> None:
     """Raise UnusableSchema if a `$ref` points outside the schema, points to a missing part, or leads back to itself."""
-    seen: set[str] = set()
-    while isinstance(part, Mapping) and "$ref" in part:
+    for _ in range(_LONGEST_CHAIN + 1):
+        if not isinstance(part, Mapping) or "$ref" not in part:
+            return
         reference = str(part["$ref"])
-        if reference in seen:
-            raise UnusableSchema("its schema refers to itself in a circle")
-        if len(seen) == _LONGEST_CHAIN:
-            raise UnusableSchema(f"its schema has more than {_LONGEST_CHAIN} references in a row")
-        seen.add(reference)
         found = look_up(reference)
         if isinstance(found, Raised):
-            missing = (
-                "a part that it does not have" if reference[:1] == "#" else "something outside of itself"
-            )
-            raise UnusableSchema(f"its schema refers to {missing}")
+            where = "a part that it does not have" if reference[:1] == "#" else "something outside of itself"
+            raise UnusableSchema(f"its schema refers to {where}")
         part = found.contents
         if not isinstance(part, (Mapping, bool)):
             raise UnusableSchema("its schema refers to a part that is no schema")
+    raise UnusableSchema(f"its schema has a circle, or more than {_LONGEST_CHAIN} references in a row")
 
 
 def _check_form(schema: JsonSchema) -> None:
@@ -214,14 +209,19 @@ def _check_enum(validator: Validator, wanted: Any, instance: Any, schema: Any) -
 
 def find_problem(schema: JsonSchema, value: object) -> str:
     """Return one line with the reason why the value does not fit the schema. Return "" if the value fits."""
-    problems = attempt_call(_list_problems, schema, value)
-    if isinstance(problems, Raised):
-        return "it cannot be checked against the schema"
-    return problems[0] if problems else ""
+    return next(iter(_list_problems(schema, value, {})), "")
 
 
-def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str] | None = None) -> list[str]:
+def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str]) -> list[str]:
     """Return one line for each problem in a value. `shown`: the server's name of a renamed argument -> the model's name."""
+    problems = attempt_call(_check_value, schema, value, shown)
+    if not isinstance(problems, Raised):
+        return problems
+    is_endless = isinstance(problems.error, RecursionError)
+    return ["nested without end" if is_endless else "cannot be checked against the schema"]
+
+
+def _check_value(schema: JsonSchema, value: object, shown: Mapping[str, str]) -> list[str]:
     names_by_pattern = '"patternProperties"' in json.dumps(schema)
     checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
     made = checker(schema, registry=Registry())
@@ -229,7 +229,7 @@ def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str] |
     problems: dict[str, None] = {}
     try:
         for error in made.iter_errors(value):
-            problems.update(dict.fromkeys(_explain(error, shown or {})))
+            problems.update(dict.fromkeys(_explain(error, shown)))
             if len(problems) > _MOST:
                 break
     finally:
@@ -279,15 +279,9 @@ class SchemaArguments(JsonArguments):
         properties = self.schema.get("properties") or {}
         own = {names.get(name, name): value for name, value in given.items()}
         own = {name: _decode(value, properties.get(name)) for name, value in own.items()}
-        begin = f"invalid arguments, {self.tool} was not run:"
-        problems = attempt_call(_list_problems, self.schema, own, shown)
-        if isinstance(problems, Raised):
-            circle = isinstance(problems.error, RecursionError)
-            why = "they are nested without end" if circle else "they cannot be checked against the schema"
-            raise InvalidArguments(f"{begin} {why}")
-        if problems:
+        if problems := _list_problems(self.schema, own, shown):
             told = problems[:_MOST] + (["and more"] if len(problems) > _MOST else [])
-            raise InvalidArguments("\n- ".join([begin, *told]))
+            raise InvalidArguments("\n- ".join([f"invalid arguments, {self.tool} was not run:", *told]))
         return {shown.get(name, name): value for name, value in own.items()}
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:

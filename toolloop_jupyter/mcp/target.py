@@ -14,7 +14,7 @@ from typing import Literal
 from ..core.events import Mistake
 from ..core.execution import Raised, attempt_call
 from ..core.loop import read_gateway
-from ..core.text import hide_suspected, leave_out_user, plain, remember, shorten
+from ..core.text import hide_suspected, plain, remember, shorten
 
 GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -69,7 +69,7 @@ def read_target(
                 filled[name] = f"Bearer {value}"
         known = f"check the variables in headers=: {', '.join(map(repr, (headers or {}).values()))}"
         place = known if headers else 'pass a key: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
-        return Target("http", _shorten(leave_out_user(given)), url=given, headers=filled, key_place=place)
+        return Target("http", _shorten(given), url=given, headers=filled, key_place=place)
     if isinstance(given, (str, list, tuple)):
         _refuse_beside(headers=headers)
         words = _split(given)
@@ -89,7 +89,7 @@ def _gateway() -> Target:
     remember([key])
     url, headers = f"{base.removesuffix('/v1')}/mcp/", {"x-litellm-api-key": f"Bearer {key}"}
     place = "look at LITELLM_PROXY_API_KEY"
-    return Target("http", _shorten(leave_out_user(url)), url=url, headers=headers, key_place=place)
+    return Target("http", _shorten(url), url=url, headers=headers, key_place=place)
 
 
 def _split(given: str | Sequence[object]) -> list[str]:
@@ -103,7 +103,7 @@ def _split(given: str | Sequence[object]) -> list[str]:
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise Mistake(_TAKES)
     if "://" in words[0]:
-        raise Mistake(f"{_TAKES}, and {_shorten(leave_out_user(words[0]))!r} is none of them")
+        raise Mistake(f"{_TAKES}, and {_shorten(words[0])!r} is none of them")
     if shutil.which(words[0]) is None:
         raise Mistake(f"connect(): there is no program {plain(words[0])!r} on this kernel's PATH")
     return words

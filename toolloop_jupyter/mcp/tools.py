@@ -24,7 +24,6 @@ LONGEST_DESCRIPTION = 10_000
 """How many characters of a tool's description are used at most."""
 LONGEST_QUESTION = 2_000
 """How many characters of a server's question are shown at most."""
-CONTEXT = "context"
 _HINTS = {
     "read_only_hint": ("it only reads", "it may change something"),
     "destructive_hint": ("it may destroy something", "it destroys nothing"),
@@ -99,7 +98,7 @@ class ServerTool(DescribedTool):
             function=self.call_on_server,
             settings=self.settings,
             kind="async",
-            context_parameter=CONTEXT,
+            context_parameter="context",
             origin=f"A tool of {self.server}; it runs on that server. {self.claims}",
             qualifier=self.qualifier,
         )

@@ -21,13 +21,13 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..core.events import read_content
+from ..core.execution import MISSING
 from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
 from .scripted import End, ScriptedTurn, call, count_words, make_parts, make_usage, reasoning, text
 
 # --- values for a schema --------------------------------------------------------------------------------------
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 # fmt: off
 QUOTED = r"(?s:```[\w-]*\n(.+?)\n?```)|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|(?<!\w)'([^'\n]+)'(?!\w)"
 PATH = r"(?<![\w@/.:-])(?:(?:[\w.~-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,6}\b(?![/@])|(?=\S*[A-Za-z])(?:[\w.~-]+/)+[\w.-]*)"
