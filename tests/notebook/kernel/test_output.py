@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import contextvars
 import io
+import os
+import subprocess
 import sys
 import threading
 
@@ -130,6 +132,47 @@ def test_somebody_redirects_inside_and_across(capsys):
     with capture(kept(got)):
         pass
     sys.stdout = found
+
+
+PRINTING = """
+import sys, threading
+from toolloop_jupyter.notebook.kernel.output import capture
+
+class Slow:
+    def write(self, text):
+        begun.set()
+        removed.wait(30)
+        sys.__stdout__.write(text)
+
+def show():
+    hooked.wait(30)
+    print("one", "two")
+
+hooked, begun, removed = threading.Event(), threading.Event(), threading.Event()
+sys.stdout = Slow()
+thread = threading.Thread(target=show)
+thread.start()  # before the capture: so its print is not captured
+with capture(lambda kind, payload: None):
+    hooked.set()
+    begun.wait(30)
+removed.set()
+thread.join()
+assert type(sys.stdout) is Slow
+sys.stdout = sys.__stdout__
+"""
+
+
+def test_a_print_that_goes_on_while_a_capture_ends():
+    """A `print` of another thread began in a capture and ends after it: Python uses the stream that it found at first."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PRINTING],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONMALLOC": "debug"},  # freed memory is overwritten, so that its use shows
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "one two\n", "")
 
 
 def test_what_is_no_text():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
@@ -202,7 +203,7 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
             if stream is None:  # no console (pythonw)
                 continue
             if not isinstance(stream, _StreamHook):
-                stream = _StreamHook(name, stream)
+                stream = _make_hook(name, stream)
                 setattr(sys, name, stream)
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
@@ -230,7 +231,7 @@ class _StreamHook:
     """Replaces the stream `below`. Output goes to the calling code's target, or to `below`. Other methods are `below`'s."""
 
     def __init__(self, name: str, below: Any) -> None:
-        self._name, self.below, self.users = name, below, 0
+        self.name, self.below, self.users = name, below, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.below, name)
@@ -240,7 +241,7 @@ class _StreamHook:
 
     def write(self, text: str) -> int:
         target = _find_target()
-        written: int = self.below.write(text) if target is None else _write(self._name, target, text)
+        written: int = self.below.write(text) if target is None else _write(self.name, target, text)
         return written
 
     def writelines(self, lines: list[str]) -> None:
@@ -252,11 +253,29 @@ class _StreamHook:
 
     def remove(self) -> None:
         """Restore the replaced stream. If other code has replaced this hook meanwhile, change nothing."""
-        if getattr(sys, self._name) is self:
+        if getattr(sys, self.name) is self:
             below = self.below
             while isinstance(below, _StreamHook) and not below.users:
                 below = below.below
-            setattr(sys, self._name, below)
+            setattr(sys, self.name, below)
+        if self not in _removed:
+            _removed.append(self)
+
+
+_removed: deque[_StreamHook] = deque(maxlen=8)
+"""The stream hooks that were removed last. They stay in memory, since another thread's `print()` may still use one.
+
+CPython's `print` uses `sys.stdout` without a reference of its own (before 3.12.10 and 3.13.3, and in all of 3.10 and 3.11;
+python/cpython#130163). If a hook was freed meanwhile, `print` would go on with freed memory: the kernel would die.
+"""
+
+
+def _make_hook(name: str, stream: Any) -> _StreamHook:
+    """Return a hook for `sys.stdout` or `sys.stderr` (`name`): the one that `stream` had before, or a new one."""
+    for hook in _removed:
+        if hook.name == name and hook.below is stream:
+            return hook
+    return _StreamHook(name, stream)
 
 
 class MethodHooks:
