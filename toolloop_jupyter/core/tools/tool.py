@@ -229,8 +229,9 @@ def tool(
     }
     faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
     problems = [f"@tool: {fault}" for fault in faults if fault]
-    if not problems and name is not None and not name.strip():
-        problems = [f"@tool: name must not be empty, got {name!r}"]
+    if not problems and name is not None:
+        name = str.__str__(name)  # an exact str, since a subclass may claim to equal anything
+        problems += [] if name.strip() else [f"@tool: name must not be empty, got {name!r}"]
     if problems:
         raise ToolDefinitionError(problems)
 
