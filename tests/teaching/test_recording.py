@@ -142,7 +142,11 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
         ),
         (
             {"instructions": "Be brief."},
-            ["message 1 (system) differs", "recorded: 'Double 4'", "now:      'Be brief.'"],
+            [
+                "message 1 (system) differs from the recorded one (user)",
+                "recorded: 'Double 4'",
+                "now:      'Be brief.'",
+            ],
         ),
     ],
 )

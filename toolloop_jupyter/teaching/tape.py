@@ -302,9 +302,8 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 def _hash(encoded: str) -> str:
     """Return a digest to be written instead of a file's data. If `encoded` is a digest already, return it unchanged."""
-    return (
-        encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
-    )
+    is_digest = encoded.startswith("sha256 ")
+    return encoded if is_digest else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
@@ -363,7 +362,8 @@ def find_difference(
         if place == place_now and was != now:
             start = max(0, count_same(was[1], now[1]) - _AROUND)
             texts = f"  recorded: {_show(was[1], start)}\n  now:      {_show(now[1], start)}"
-            return f"{place}{now[0]} differs\n{texts}"
+            by_other = "" if was[0] == now[0] else f" from the recorded one{was[0]}"
+            return f"{place}{now[0]} differs{by_other}\n{texts}"
         if place != place_now and place in (later for later, *_ in new):
             return f"{place_now}{now[0]} is there now and was not recorded: {_show(now[1])}"
         if place != place_now:
