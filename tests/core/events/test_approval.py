@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 
 import pytest
 
@@ -185,6 +186,31 @@ async def test_on_approval(handler, allowed):
     assert bool(ran) is allowed
     assert result.approvals[0].decision.allowed is allowed
     assert result.approvals[0].decision.by in ("callback", "stream")
+
+
+async def test_a_decision_in_a_thread_wakes_all_that_wait():
+    """A sync `on_approval` decides, and its thread is stopped as soon as the turn knows: the run's page gets the decision, too."""
+    approval, begun, go = Approval("f", {}), threading.Event(), threading.Event()
+
+    def decide(asked):
+        begun.set()
+        go.wait(5)
+        asked.allow()
+
+    def dawdle(_):
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            pass
+
+    turn = asyncio.ensure_future(wait_for(approval, decide))
+    while not begun.is_set():  # noqa: ASYNC110 - another thread sets it
+        await asyncio.sleep(0.001)
+    approval._decided.add_done_callback(dawdle)
+    page = asyncio.ensure_future(approval.wait())
+    await asyncio.sleep(0)
+    go.set()
+    assert await asyncio.wait_for(page, 5) == (True, "")
+    assert (await turn).allowed
 
 
 @pytest.mark.parametrize("steps", [1, 5], ids=["before it has begun", "while it runs"])

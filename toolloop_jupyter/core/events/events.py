@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-from ..execution import is_exactly, shorten_repr
+from ..execution import STOP_LOCK, is_exactly, shorten_repr
 from ..text import hide, hide_in_repr
 
 
@@ -334,7 +334,9 @@ class Approval:
         return decision.allowed, decision.reason
 
     def _decide(self, decision: Decision, call: object = None) -> None:
-        with contextlib.suppress(InvalidStateError):  # only the first decision counts; later ones do nothing
+        # Only the first decision counts; later ones do nothing. The thread of a sync `on_approval` is stopped when the turn has
+        # the decision: with the lock, not before all others that wait for the decision have been woken.
+        with STOP_LOCK, contextlib.suppress(InvalidStateError):
             self._decided.set_result((decision, call))
 
 

@@ -13,6 +13,7 @@ from .guard import (
 )
 from .runner import (
     IDLE_THREAD,
+    STOP_LOCK,
     TOOL_THREAD,
     FirstItems,
     Outcome,

@@ -380,8 +380,8 @@ class _Job:
 
 _waiting: list[_Worker] = []
 """The workers that have no job, in the order in which they finished their jobs."""
-_lock = threading.Lock()
-"""Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop."""
+STOP_LOCK = threading.RLock()
+"""Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop. Code that holds it is not stopped halfway."""
 
 
 class _Worker(threading.Thread):
@@ -395,7 +395,7 @@ class _Worker(threading.Thread):
     @classmethod
     def given(cls, job: _Job) -> _Worker:
         """Give the job to a waiting worker, or to a new worker. Return the worker that got the job."""
-        with _lock:
+        with STOP_LOCK:
             while _waiting:
                 worker = _waiting.pop()
                 if worker.is_alive():  # a forked process has the list, but not the threads
@@ -418,7 +418,7 @@ class _Worker(threading.Thread):
                     outcome = _fail(error)
                 # A tool may have set an event loop. The next tool must not get this loop.
                 asyncio.set_event_loop(None)
-                with _lock:
+                with STOP_LOCK:
                     job.ended = True
                     takes_more = not self._asked_to_stop
                     if takes_more:  # before the outcome is delivered, so that the next call finds this thread
@@ -433,7 +433,7 @@ class _Worker(threading.Thread):
         try:
             return self.jobs.get(timeout=IDLE)
         except queue.Empty:
-            with _lock:
+            with STOP_LOCK:
                 if self in _waiting:
                     _waiting.remove(self)
                     return None
@@ -445,7 +445,7 @@ class _Worker(threading.Thread):
         CPython's `PyThreadState_SetAsyncExc` raises ToolStopped when the thread runs its next bytecode. A thread that
         sleeps or waits in C code stops only after it has returned from the C code.
         """
-        with _lock:
+        with STOP_LOCK:
             if self.ident is not None and not job.ended:
                 self._asked_to_stop = True
                 ident, exception = ctypes.c_ulong(self.ident), ctypes.py_object(ToolStopped)
