@@ -30,7 +30,16 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from ..execution import MISSING, FirstItems, Raised, attempt_call, describe_error, explain_error
+from ..execution import (
+    MISSING,
+    FirstItems,
+    Raised,
+    attempt_call,
+    describe_error,
+    explain_error,
+    get_message,
+    list_inner,
+)
 from ..text import join_surrogates, shorten
 from .images import describe_picture, is_drawable, read_picture
 
@@ -341,6 +350,9 @@ _LIBRARIES = tuple(
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _MOST_FOREIGN = 3  # if no frame is in the person's own code, at most this many frames are kept
 _MOST_TRACEBACK = 100_000  # at most this many characters of a traceback are kept
+_MOST_ERRORS = (
+    200  # with more errors in groups and chains of causes, only the outermost error gets a traceback
+)
 
 
 def cut_traceback(error: BaseException) -> str:
@@ -353,6 +365,18 @@ def cut_traceback(error: BaseException) -> str:
 
 
 def _write_traceback(error: BaseException) -> str:
+    found, seen = [error], {id(error)}
+    for one in found:  # the loop appends to `found`
+        links = (one.__cause__, one.__context__)
+        new = {id(link): link for link in links if link is not None and id(link) not in seen}
+        seen.update(new)
+        found += [*list_inner(one), *new.values()]
+        # `traceback` would read all of these errors. If several groups contain an error, it would read the error several times.
+        if len(found) > _MOST_ERRORS:
+            text = f"{get_message(error, 10_000)} (with more than {_MOST_ERRORS} other errors)"
+            alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
+            error = alone.with_traceback(error.__traceback__)
+            break
     whole = traceback.TracebackException.from_exception(error)
     parts: list[Any] = [whole]
     for part in parts:  # the loop appends to `parts`
