@@ -38,7 +38,7 @@ _WELL_KNOWN = re.compile(
     r"|x-litellm-(tags|spend-logs-metadata)",
     re.IGNORECASE,
 )
-_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_USER = re.compile(r"(?<=://)(?:[^/@\s]+@)+")  # a password may contain "@"
 _QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 
