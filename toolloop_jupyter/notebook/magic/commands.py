@@ -1,4 +1,4 @@
-"""The line magic `%toolloop`: shows and sets defaults, and manages sessions, recordings and exports."""
+"""The line magic `%toolloop`: shows and sets defaults, manages sessions, recordings and exports, and has the doctor."""
 
 from __future__ import annotations
 
@@ -142,9 +142,8 @@ def history(book: Notebook, session: str | None = None) -> Messages:
 
 
 def _show(book: Notebook, session: str | None = None) -> None:
-    if not (
-        results := _find_session(book, session).session.results if session is not None else [_get_last()]
-    ):
+    results = [_get_last()] if session is None else _find_session(book, session).session.results
+    if not results:
         raise Mistake(_NOTHING_RAN)
     for result in results:
         kernel.Cell.here().display(make_bundle(render(result)))
