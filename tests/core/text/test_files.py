@@ -37,16 +37,25 @@ def test_a_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     """A folder in the file's place is an error with its name, and stays."""
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(PermissionError if os.name == "nt" else IsADirectoryError):
         write_whole(tmp_path, "text")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_device_is_written(tmp_path: Path) -> None:
+    """A device gets the text itself, and its error names it: `/dev/full` is always full."""
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write_whole("/dev/full", "text")
+    write_whole("/dev/null", "text")
+    assert Path("/dev/null").is_char_device()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     """A named pipe in the file's place is an error at once: nobody may read it, and the run would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="It is a folder, a pipe or a device"):
+    with pytest.raises(OSError, match="It is a pipe"):
         write_whole(tmp_path / "pipe", "text")
 
 

@@ -229,8 +229,11 @@ def write_whole(path: str | Path, text: str) -> None:
     target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
     aside = target.with_name(f".{secrets.token_hex(8)}.part")  # each writer has its own temporary file
     try:
-        if target.exists() and not target.is_file():
-            raise OSError(errno.EISDIR, "It is a folder, a pipe or a device, not a file")
+        if target.is_fifo():  # writing would wait for a reader, perhaps for ever
+            raise OSError(errno.EINVAL, "It is a pipe, not a file")
+        if target.exists() and not target.is_file():  # write to a device itself; a folder raises OSError
+            target.write_bytes(data)
+            return
         if target.exists() and not os.access(target, os.W_OK):  # `replace` would replace a read-only file
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         aside.write_bytes(data)
