@@ -11,7 +11,7 @@ import pytest
 from support.servers import answer, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.core.models.options import Treatment, check_completion_options, find_option
+from toolloop_jupyter.core.models.options import Treatment, check_completion_options, find_rule
 from toolloop_jupyter.core.session.keywords import build_config
 
 KEY = "sk-gateway-0123456789"
@@ -297,14 +297,14 @@ def test_every_name_that_litellm_knows_is_sorted():
     names = names_that_litellm_reads()
     assert len(names) > 200
     assert {"fallbacks", "temperature", "mock_delay", "prompt_version"} <= names
-    assert sorted(name for name in names if find_option(name).kind is Treatment.UNKNOWN) == []
+    assert sorted(name for name in names if find_rule(name).kind is Treatment.UNKNOWN) == []
 
 
 def test_what_is_read_here_alone_is_not_sent():
     """A LOCAL option is one that LiteLLM keeps to itself, or a gateway would get it as a part of the body."""
     from litellm.types.utils import all_litellm_params
 
-    local = {name for name in names_that_litellm_reads() if find_option(name).kind is Treatment.LOCAL}
+    local = {name for name in names_that_litellm_reads() if find_rule(name).kind is Treatment.LOCAL}
     assert local <= {*all_litellm_params}
 
 
@@ -321,7 +321,7 @@ def test_what_the_proxy_bans_from_a_body_does_not_reach_it():
         ):
             banned |= {item.value for item in ast.walk(node.value) if isinstance(item, ast.Constant)}
     assert {"user_config", "aws_role_name", "tenant_id"} <= banned
-    managed = {name for name in banned if find_option(name).kind is Treatment.MANAGED}
+    managed = {name for name in banned if find_rule(name).kind is Treatment.MANAGED}
     assert managed == {"api_base", "base_url"}
     for name in banned - managed:
         with pytest.raises(ValueError, match=f"^{name} in extra_body is refused: "):

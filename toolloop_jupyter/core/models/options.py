@@ -35,7 +35,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True)
 class OptionRule:
-    """The entry of one option. If the option is refused, `instead` has the reason, and says what to write instead."""
+    """What happens to one option. If the option is refused, `instead` has the reason, and says what to write instead."""
 
     kind: Treatment
     instead: str = ""
@@ -105,9 +105,7 @@ _NAMES: Mapping[OptionRule, str] = {
     ): """acompletion aembedding aimg_generation allm_passthrough_route async_call atext_completion client_side_timeout
         litellm_logging_obj litellm_trusted_callback_vars model_config proxy_server_request secret_fields self stream_response text_completion""",
 }
-_KNOWN: Mapping[str, OptionRule] = {
-    name: option for option, names in _NAMES.items() for name in names.split()
-}
+_KNOWN: Mapping[str, OptionRule] = {name: rule for rule, names in _NAMES.items() for name in names.split()}
 _FAMILIES: Mapping[str, OptionRule] = {
     "fallback": _refuse(_RUN_AGAIN),
     "^mock_": _refuse(_NOT_ASKED),
@@ -136,9 +134,9 @@ _HEADERS_ELSEWHERE = frozenset(
 
 
 @functools.lru_cache(maxsize=1024)
-def find_option(name: str) -> OptionRule:
-    """Return the entry of the option with this name. An option that is not listed belongs to one provider, and is passed on."""
-    families = (option for pattern, option in _FAMILIES.items() if re.search(pattern, name))
+def find_rule(name: str) -> OptionRule:
+    """Return the rule for the option with this name. An option that is not listed belongs to one provider, and is passed on."""
+    families = (rule for pattern, rule in _FAMILIES.items() if re.search(pattern, name))
     return _KNOWN.get(name) or next(families, OptionRule(Treatment.UNKNOWN))
 
 
@@ -147,17 +145,17 @@ def is_of_route(name: str) -> bool:
 
     A fallback model of another provider does not get this option.
     """
-    return name in _OF_ROUTE or find_option(name).kind is Treatment.DIRECT
+    return name in _OF_ROUTE or find_rule(name).kind is Treatment.DIRECT
 
 
 def is_completion_option(name: str) -> bool:
     """Return True if the option belongs to a model call: it is passed to each call, set by the loop, or refused."""
-    return find_option(name).kind in (Treatment.PASSED, Treatment.MANAGED, Treatment.REFUSED)
+    return find_rule(name).kind in (Treatment.PASSED, Treatment.MANAGED, Treatment.REFUSED)
 
 
 def find_completion_option(typed: str) -> str:
     """Return the name of an option for model calls that begins with `typed`, or is similar to `typed`; "" if there is none."""
-    names = [name for name, option in _KNOWN.items() if option.kind is Treatment.PASSED]
+    names = [name for name, rule in _KNOWN.items() if rule.kind is Treatment.PASSED]
     begun = [name for name in names if len(typed) > 2 and name.startswith(typed.lower())]
     near = difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.8)
     return min(begun, key=len, default=next(iter(near), ""))
@@ -216,10 +214,10 @@ def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> 
     within = where != _KEYWORDS
     if within and name in ENVELOPE:
         return _ON_GATEWAY
-    option = find_option(name)
-    if option.kind is Treatment.REFUSED:
-        return option.instead
-    if gateway and (option.kind is Treatment.DIRECT or (option.kind is Treatment.LOCAL and within)):
+    rule = find_rule(name)
+    if rule.kind is Treatment.REFUSED:
+        return rule.instead
+    if gateway and (rule.kind is Treatment.DIRECT or (rule.kind is Treatment.LOCAL and within)):
         return _ON_GATEWAY
     if name == "custom_llm_provider" and value == "litellm_proxy" and not gateway:
         return _GATEWAY

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 from ..events import Fields, read_count, read_fields, read_list
 from ..execution import attempt
 from ..text import hide_in_repr
-from .options import find_option
+from .options import find_rule
 
 Delta: TypeAlias = dict[str, Any]
 """One delta in OpenAI's form: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
@@ -175,7 +175,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     """
     await asyncio.sleep(0)  # lets other tasks of the event loop run, as in `_read_answer`
     sent = {
-        name: value for name, value in keywords.items() if value is not None and not find_option(name).is_kept
+        name: value for name, value in keywords.items() if value is not None and not find_rule(name).is_kept
     }
     metadata, stream = keywords.get("metadata"), bool(keywords.get("stream"))
     return answer(keywords["model"], keywords["messages"], sent, metadata, stream=stream)
