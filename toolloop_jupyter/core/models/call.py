@@ -60,7 +60,7 @@ _WITHOUT = {
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
     "any stream": "the server does not stream; asked again for the whole answer",
 }
-"""What a server may refuse -> the message about it. "stream": a stream when there are tools. "any stream": every stream."""
+"""What a server may refuse (see `find_refused_option`) -> the message about it."""
 _TOO_DEEP = (
     f"the answer has data nested more than {DEEPEST} levels deep; a conversation cannot keep data that deep."
 )

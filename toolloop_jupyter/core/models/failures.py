@@ -100,7 +100,10 @@ def is_final(error: BaseException) -> bool:
 
 
 def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
-    """Return the streaming option that the server has refused, as a key of `call._WITHOUT`; "" for any other error."""
+    """Return what the server has refused; "" if `error` is about something else. `sent`: the keywords of the request.
+
+    "stream_options": this option. "stream": a stream when there are tools. "any stream": every stream.
+    """
     status = read_status(error)
     if isinstance(error, ProviderError) or status is None:
         return ""
