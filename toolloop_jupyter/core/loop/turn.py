@@ -196,6 +196,9 @@ class Turn:
     """The options of each model call: (the options that may be shown, the secret options)."""
 
     def __post_init__(self) -> None:
+        self._set_completion_options()
+
+    def _set_completion_options(self) -> None:
         """Set the options of the model calls. Remember the API keys in them: every text that leaves the run then hides the keys."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
@@ -225,7 +228,7 @@ class Turn:
         self.history.change_family(self.config.route.family)
         for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)
-        self.__post_init__()
+        self._set_completion_options()
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
