@@ -107,9 +107,18 @@ def find_environment_keys() -> Iterator[str]:
     for name in os.environ:  # `items()` would encode and decode all values, at each model call
         if names_key(name):
             yield from find_keys(name, os.environ.get(name, ""))
-    for name, value in list(vars(sys.modules.get("litellm", sys)).items()):
-        if name.endswith("_key") and isinstance(value, str):
+    module = vars(sys.modules.get("litellm", sys))
+    for name in _find_key_variables(len(module)):
+        if isinstance(value := module.get(name), str):
             yield value
+
+
+@functools.lru_cache(maxsize=1)
+def _find_key_variables(count: int) -> list[str]:
+    """Return the names of the variables for keys in LiteLLM (1.110.2 has 1,759 variables). They are searched again if `count`,
+    the number of all variables, has changed.
+    """
+    return [name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key")]
 
 
 _known: dict[str, None] = {}
