@@ -359,9 +359,9 @@ def _is_choice_by_name(node: ast.AST) -> bool:
 
 
 def nothing_is_assigned_on_another_module(house: House) -> Broken:
-    """No module sets an attribute of another module of ours."""
+    """No module sets an attribute of another module of ours, or of an object that it has from there."""
     for module in house.modules:
-        aliases = _module_aliases(house, module)
+        aliases = _names_of_ours(module)
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
                 owner = node.value
@@ -373,14 +373,14 @@ def nothing_is_assigned_on_another_module(house: House) -> Broken:
                 yield _at(module, node.lineno, ast.unparse(node))
 
 
-def _module_aliases(house: House, module: Module) -> set[str]:
-    """The names under which a module knows other modules of ours."""
+def _names_of_ours(module: Module) -> set[str]:
+    """The names under which a module knows other modules of ours, and what it imports from them."""
     found = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             one = Module(module.name, ast.unparse(node))
             for alias, item in zip(node.names, one.imports, strict=True):
-                if item.target in house.by_name:
+                if item.is_ours:
                     found.add(alias.asname or alias.name.split(".")[0])
     return found
 
@@ -559,6 +559,7 @@ BAD: list[tuple[Rule, dict[str, str]]] = [
             "def f():\n    from . import keys as k\n    k.x += 2",
             f"import {PACKAGE}.core.text.keys as k\nsetattr(k, 'x', 2)",
             "from . import keys\nfor keys.x in range(3): ...",
+            "from .keys import KEPT\nKEPT.limit = 2",
         )
     ),
 ]

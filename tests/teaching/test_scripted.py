@@ -240,12 +240,12 @@ async def test_its_messages_use_the_name_of_the_variable() -> None:
 
 
 async def test_going_back_plays_the_same_turns_again() -> None:
-    """`position` is how many turns were played; set back, the turns from there on come again."""
+    """`position` is how many turns were played; the turns after an earlier position can be played again."""
     model = ScriptedModel("one", "two", "three")
     for _ in range(2):
         await ask(model)
     assert model.position == 2
-    model.position = 1
+    model.continue_at(1)
     assert (await ask(model))["content"] == "two"
     assert len(model.requests) == 2
 

@@ -242,7 +242,7 @@ class Replay(Answers):
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self.position: int = 0
-        """The number of the next recorded call, from 0. Set this number to continue with another call."""
+        """The number of the next recorded call, from 0."""
         self._played = 0
         self._given: set[int] = set()
         """The numbers of the results that `find_result` has returned since the model's last answer."""
@@ -309,6 +309,9 @@ class Replay(Answers):
     def is_current(self) -> bool:
         """Return whether the file is unchanged since it was read."""
         return _read_stamp(self.path) == self._read
+
+    def continue_at(self, position: int) -> None:
+        self.position = position
 
     def reset(self) -> None:
         """Start again with the first recorded call."""

@@ -345,13 +345,12 @@ class ScriptedModel(Answers):
         return max(0, len(self.turns) - len(self.requests))
 
     @property
-    def position(self) -> int:
-        """The number of turns that have been played. A cell that runs again sets this number back to play the same turns."""
+    def position(self) -> int:  # type: ignore[override]  # only `continue_at` sets it
+        """The number of turns that have been played."""
         return len(self.requests)
 
-    @position.setter
-    def position(self, turns: int) -> None:
-        del self.requests[turns:]
+    def continue_at(self, position: int) -> None:
+        del self.requests[position:]
 
     def reset(self) -> None:
         """Start the script again with the first turn, and delete the requests."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, field_validator
 
 from toolloop_jupyter import Harness, aagent_session, agent, tool
 from toolloop_jupyter.core.conversation import history
-from toolloop_jupyter.core.execution.guard import explain_error
+from toolloop_jupyter.core.execution.guard import explain_error, is_interrupt
 from toolloop_jupyter.core.execution.runner import NOT_TO_STOP, WAS_CANCELLED, attempt, attempt_apart
 from toolloop_jupyter.core.results.text import describe
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
@@ -377,11 +377,11 @@ def test_an_error_is_explained_with_what_it_holds(make, text):
     assert describe(make()).text == text
 
 
-def in_each_other(levels, shared):
-    """Groups in groups. If `shared`, each holds the next one twice, so that there are 2 ** levels ways to the bottom."""
+def in_each_other(levels, copies=1):
+    """Groups in groups. Each holds the next one `copies` times, so that there are copies ** levels ways to the bottom."""
     error = ValueError("bottom")
     for _ in range(levels):
-        error = group(*[error] * (2 if shared else 1))
+        error = group(*[error] * copies)
     return error
 
 
@@ -397,8 +397,8 @@ def chain(length):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: in_each_other(900, shared=False),
-        lambda: in_each_other(60, shared=True),
+        lambda: in_each_other(900),
+        lambda: in_each_other(60, copies=2),
         lambda: chain(20_000),
     ],
     ids=["deep", "shared", "chain"],
@@ -428,6 +428,26 @@ def test_an_interrupt_deep_in_groups():
 
     result = agent(Harness.TOOL_LOOP, "Go", model=ScriptedModel(call(work), "Done."), tools=[work])
     assert result.stop_reason == "cancelled"
+
+
+def test_an_error_whose_class_cannot_be_read():
+    """Such an error ends the turn. The tool's thread does not die of it, so nobody waits for a thread that is gone."""
+
+    class Classless(Exception):
+        @property
+        def __class__(self):
+            raise ValueError("no class")
+
+    def work() -> None:
+        raise Classless
+
+    result = agent(Harness.TOOL_LOOP, "Go", model=ScriptedModel(call(work)), tools=[work], timeout=5)
+    assert (result.stop_reason, result.error) == ("runtime_error", "ValueError: no class")
+
+
+def test_groups_that_share_their_errors():
+    """An error that is in a group many times is searched for a KeyboardInterrupt once, not once for each way to it."""
+    assert not is_interrupt(in_each_other(10, copies=20))
 
 
 def test_an_explanation_is_bounded():

@@ -50,11 +50,14 @@ _DEEPEST = 10
 """At most this many levels of groups in groups are searched for a KeyboardInterrupt."""
 
 
-def is_interrupt(error: BaseException, level: int = 0) -> bool:
+def is_interrupt(error: BaseException) -> bool:
     """Return True if the error is a `KeyboardInterrupt`, or an exception group that contains a `KeyboardInterrupt`."""
-    if issubclass(type(error), KeyboardInterrupt):
-        return True
-    return level < _DEEPEST and any(is_interrupt(one, level + 1) for one in list_inner(error))
+    level = {id(error): error}  # an error that is in several groups of one level is searched once
+    for _ in range(_DEEPEST + 1):
+        if any(issubclass(type(one), KeyboardInterrupt) for one in level.values()):
+            return True
+        level = {id(inner): inner for one in level.values() for inner in list_inner(one)}
+    return False
 
 
 def list_inner(error: BaseException) -> tuple[BaseException, ...]:
@@ -134,6 +137,7 @@ def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[st
     return lines
 
 
+# This room imports no other room, so it cannot use `shorten` of core/text.
 def _cut(text: str, most: int | None) -> str:
     text = str.__str__(text)  # an exact `str`, even if `__repr__` has returned a subclass
     return text if most is None or len(text) <= most else text[: most - 1] + "…"

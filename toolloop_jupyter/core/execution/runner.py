@@ -57,7 +57,7 @@ def _fail(error: BaseException) -> Outcome:
     """Return the outcome of code that raised `error`. KeyboardInterrupt becomes `RunEnded`: asyncio would let
     KeyboardInterrupt out of the event loop, and the kernel would end.
     """
-    if isinstance(error, asyncio.CancelledError):
+    if issubclass(type(error), asyncio.CancelledError):
         return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
     return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)
 

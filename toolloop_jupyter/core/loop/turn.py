@@ -77,6 +77,10 @@ class Spending:
             self.runs += runs
             self.untold += untold
 
+    def limit(self, budget: float | None) -> None:
+        """Set the budget of all runs. If it is None, there is no budget."""
+        self.budget = budget
+
     @property
     def left(self) -> float | None:
         """The part of the budget that is left; None if there is no budget."""

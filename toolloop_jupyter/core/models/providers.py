@@ -71,7 +71,7 @@ class Answers:
     """The role of the messages in which the model gets pictures from tools: "tool" (also if True) or "user". If False or None,
     the model gets pictures only with `images="always"`, in tool messages."""
     position: int | None = None
-    """The number of answers given so far, if their order is fixed; else None. Set `position` to continue at another answer."""
+    """The number of answers given so far, if their order is fixed; else None."""
     differences: Sequence[str] = ()
     """How requests differed from the recorded requests: one text for each request that differed."""
 
@@ -88,6 +88,9 @@ class Answers:
     def next_title(self) -> str:
         """The `title` of the model that will answer the next model call."""
         return self.title
+
+    def continue_at(self, position: int) -> None:
+        """Give the same answers again that came after the first `position` answers."""
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
         """Return the object that answers for one row of a table. The default is this object itself.

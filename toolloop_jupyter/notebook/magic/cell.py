@@ -120,7 +120,7 @@ class Tapes:
         began = self._began.setdefault(answers, {})
         position, last = began.get(cell_id, (answers.position, execution))
         if last != execution:
-            answers.position = position
+            answers.continue_at(position)
         began[cell_id] = (position, execution)
 
 

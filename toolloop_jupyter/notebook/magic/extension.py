@@ -327,7 +327,7 @@ class _Extension:
 def _limit_cost(budget: float | None) -> None:
     from ...core.loop import SPENDING
 
-    SPENDING.budget = budget
+    SPENDING.limit(budget)
 
 
 _loaded: list[_Extension] = []
