@@ -191,6 +191,25 @@ async def test_changed_tools_and_results_are_told_apart(tmp_path: Path) -> None:
     assert "recorded: '8' now: '9'" in " ".join(str(result.error).split())
 
 
+@pytest.mark.parametrize("ids", [("c2", "c2"), ("c2", "nobody")])
+async def test_the_ids_of_calls_are_not_compared(tmp_path: Path, ids: tuple[str, str]) -> None:
+    """A request with other call ids gets the recorded answer, also if its result names no call of the request."""
+
+    def ask_again(call_id: str, answered: str) -> list[dict[str, Any]]:
+        function = {"name": "double", "arguments": "{}"}
+        call = {"id": call_id, "type": "function", "function": function}
+        return [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": answered, "content": "8"},
+        ]
+
+    path = tmp_path / "lesson.jsonl"
+    request = {"model": "m", "messages": ask_again("c1", "c1")}
+    Recorder(path).record(request, [(0.0, {"content": "ok"})], {"finish_reason": "stop"})
+    assert (await ask(Replay(path), *ask_again(*ids)))["content"] == "ok"
+
+
 async def test_loose_goes_on_and_keeps_the_differences(tmp_path: Path) -> None:
     """With loose=True the recorded answers come all the same; the differences can be read."""
     path = tmp_path / "lesson.jsonl"
@@ -374,7 +393,7 @@ ODD_LINES = {
         '{"sent": [["role", "user"]]}',
         r"\(sent: Input should be a valid dictionary, got",
     ),
-    "a line that is a number": (2, "5", r"\(all of it: Input should be a valid dictionary, got 5\)"),
+    "a line that is a number": (2, "5", r"\(the whole line: Input should be a valid dictionary, got 5\)"),
     "a text that is a number": (
         2,
         '{"sent": {"content": 5}}',

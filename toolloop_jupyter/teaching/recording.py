@@ -40,22 +40,23 @@ from .tape import (
     check_target,
     clean,
     clean_deltas,
-    describe_tool,
+    clean_messages,
+    clean_tools,
     find_difference,
     find_nearest,
     is_same_message,
-    lines,
     list_options,
     list_results,
     load_tape,
     make_delta,
-    shown,
+    make_lines,
+    shorten_path,
     write_call,
 )
 
 _numbers = itertools.count(1)
 _LONGEST_RESULT = 10_000_000
-"""The most characters of a recorded tool's result: very many, since the recorded run has usually cut the result."""
+"""The most characters of a recorded result that the model gets. They are many, since the recorded run has cut a long result."""
 
 
 class ReplayMismatch(PlainRefusal):
@@ -102,7 +103,7 @@ class Recorder(Observer):
         """Write one complete call, or nothing.
 
         Raises OSError if the file cannot be written; RecordingError if another program has written the file, or if the call is
-        nested too deep to be read again.
+        nested too deeply to be read again.
 
         Args:
             request: "model", "messages", "tools" and any options; API keys and headers are left out.
@@ -112,8 +113,8 @@ class Recorder(Observer):
         """
         call = RecordedCall(
             model=str(request.get("model", "")),
-            messages=clean(list(request.get("messages") or ())),
-            tools=clean([describe_tool(tool) for tool in request.get("tools") or ()]),
+            messages=clean_messages(request.get("messages") or ()),
+            tools=clean_tools(request.get("tools") or ()),
             options=list_options(request),
             failed={(call, clean(text)) for call, text in self._failed},
             deltas=clean_deltas(deltas),
@@ -121,11 +122,11 @@ class Recorder(Observer):
         )
         if not self.path.exists():
             self._left, self.calls = None, []  # the file was deleted: begin a new one
-        written = lines(len(self.calls) + 1, call, self.calls[-1] if self.calls else None)
+        written = make_lines(len(self.calls) + 1, call, self.calls[-1] if self.calls else None)
         if self._left is None:
             written.insert(0, {"toolloop-recording": VERSION})
         if any(is_deeper(line, DEEPEST_LINE) for line in written):
-            raise RecordingError("what the model sent is nested too deep to be read again")
+            raise RecordingError("what the model sent is nested too deeply to be read again")
         self._write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in written))
         self.calls.append(call)
 
@@ -161,7 +162,7 @@ class Recorder(Observer):
         except (OSError, RecordingError) as error:
             whole = f"calls in the file: {len(self.calls)}"
             why = getattr(error, "strerror", None) or error
-            self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
+            self.stopped = f"recording to {shorten_path(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
             # `attempt_call` is used so that the run continues, even if Python turns warnings into errors.
             attempt_call(self._on_stop, self.stopped)
 
@@ -278,7 +279,7 @@ class Replay(Answers):
             last = call.messages[-1] if call.messages else {}
             if last.get("role") == "user" and str(last.get("content")).strip() == question.strip():
                 return self._make_tools([call])
-        return self._make_tools(self.calls)
+        return self.tools
 
     def _make_tools(self, calls: Sequence[RecordedCall]) -> list[RecordedTool]:
         described = {str(tool["name"]): tool for call in calls for tool in call.tools if "name" in tool}
@@ -319,8 +320,7 @@ class Replay(Answers):
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Answer with the recorded call that fits the request. Raises ReplayMismatch if no call fits and `loose` is false."""
-        tools = None if self.plays_tools else clean([describe_tool(tool) for tool in request.tools])
-        now = (clean(request.messages), tools)
+        now = clean_messages(request.messages), None if self.plays_tools else clean_tools(request.tools)
         wanted = request.options.get("response_format")
         if not self.calls:
             raise ReplayMismatch(self.path.name, "there is no call in this recording", "Record it again.")

@@ -1,4 +1,4 @@
-"""The file of a recording: how its lines are read, written and compared, and which data are left out.
+"""The file of a recording: how its lines are read and written, what is left out, and how a request differs from a recorded one.
 
 Each line of a recording is a JSON object, so that people can read and compare recordings:
 
@@ -11,8 +11,8 @@ Each line of a recording is a JSON object, so that people can read and compare r
 
 A call has "sent" lines only for the messages that the previous call did not have. "kept" is the number of earlier messages
 that were sent again unchanged. If a tool's result was an error, the line of its message also has "failed": true. If one of the
-tools has changed, all tools are written again. "at" is the number of seconds since the request. The file has no API keys, no
-headers and no addresses of servers.
+tools has changed, all tools are written; if not, "tools" is "kept". "at" is the number of seconds since the request. The file
+has no API keys, no headers and no addresses of servers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -32,9 +32,9 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ..core.events import HarnessError, read_content
+from ..core.events import HarnessError, read_content, read_list
 from ..core.models import Assembly, Delta
-from ..core.text import count_same, hide_suspected, is_deeper, list_some, names_key
+from ..core.text import count_same, hide_in, hide_suspected, is_deeper, list_some, names_key, shorten
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object: a message, a tool, options, or a line of the file."""
@@ -51,7 +51,7 @@ _NO_OPTIONS = frozenset(
 
 
 class RecordingError(HarnessError, ValueError):
-    """Raised for a file that is no recording or has an unknown version, and for a path to which no recording can be written."""
+    """Raised if a file is no recording or has an unknown version, or if no recording can be written to a path."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())  # a path in the message may contain an API key
@@ -133,9 +133,9 @@ def load_tape(path: Path) -> list[RecordedCall]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
         why = getattr(error, "strerror", None) or error
-        raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
+        raise RecordingError(f"cannot read the recording {shorten_path(path)!r}: {why}") from None
     if not text:
-        begin = f"{{'toolloop-recording': {VERSION}}}"
+        begin = json.dumps({"toolloop-recording": VERSION})
         raise RecordingError(f"{path.name} is empty; a recording begins with {begin}")
     calls: list[RecordedCall] = []
     # Not `splitlines()`: JSON texts may contain U+2028.
@@ -148,15 +148,13 @@ def load_tape(path: Path) -> list[RecordedCall]:
         except RecordingError:
             raise
         except RecursionError:
-            raise RecordingError(
-                f"{path.name}, line {number} is nested too deep to be one of a recording"
-            ) from None
+            raise RecordingError(f"{path.name}, line {number} is nested too deeply for a recording") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
             why = f"{type(error).__name__}: {error}"
             if isinstance(error, ValidationError):
                 first = error.errors()[0]
                 place = ".".join(str(one) for one in first["loc"] if re.fullmatch(r"\w+", str(one)))
-                why = f"{place or 'all of it'}: {first['msg']}, got {first['input']!r:.60}"
+                why = f"{place or 'the whole line'}: {first['msg']}, got {first['input']!r:.60}"
             raise RecordingError(f"{path.name}, line {number} is no line of a recording ({why})") from None
     if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
         raise RecordingError(
@@ -209,7 +207,7 @@ def check_target(path: Path) -> None:
     except (OSError, ValueError) as error:  # a name that is too long, a circle of links, a null character
         fault = getattr(error, "strerror", None) or str(error)
     if fault:
-        raise RecordingError(f"cannot record to {shown(path)!r}: {fault}")
+        raise RecordingError(f"cannot record to {shorten_path(path)!r}: {fault}")
 
 
 def _find_fault(path: Path, *, exists: bool) -> str:
@@ -218,7 +216,7 @@ def _find_fault(path: Path, *, exists: bool) -> str:
     if path.is_fifo() or path.is_socket():  # opening it may wait for ever
         return "it is no file"
     if not path.parent.is_dir():
-        return f"there is no folder {shown(path.parent)!r}"
+        return f"there is no folder {shorten_path(path.parent)!r}"
     if not os.access(path if exists else path.parent, os.W_OK):
         return "no permission to write there"
     is_other = path.is_file() and not _is_tape(path)
@@ -236,15 +234,16 @@ def _is_tape(path: Path) -> bool:
         return False
 
 
-def shown(path: Path) -> str:
-    """Return the path, relative to the current folder if possible: a saved notebook should not show the machine's folders."""
+def shorten_path(path: Path) -> str:
+    """Return the path, relative to the current folder if possible. So a saved notebook does not show the machine's folders."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
 
 
-def lines(number: int, call: RecordedCall, before: RecordedCall | None) -> list[JsonObject]:
+def make_lines(number: int, call: RecordedCall, before: RecordedCall | None) -> list[JsonObject]:
+    """Return the lines of a call. What the call `before` it has as well is left out."""
     kept = count_same(before.messages, call.messages) if before else 0
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
     head: JsonObject = {"call": number, "model": call.model}
@@ -263,45 +262,60 @@ def lines(number: int, call: RecordedCall, before: RecordedCall | None) -> list[
     ]
 
 
-def describe_tool(tool: ReadObject) -> JsonObject:
-    function = tool.get("function") or tool
-    return {key: function[key] for key in ("name", "description", "parameters") if key in function}
+# --- what is left out ------------------------------------------------------------------------------------------
+
+
+def clean(value: Any) -> Any:
+    """Return a copy of plain data. Keys in it are hidden, and pictures and files are replaced (see `_clean_text`)."""
+    return hide_in(value, _clean_text)
+
+
+def clean_messages(messages: Iterable[ReadObject]) -> list[JsonObject]:
+    """Return a copy of messages, as `clean` makes it. A sound is replaced, too: unlike other files, it has no `data:` address."""
+    cleaned: list[JsonObject] = clean(list(messages))
+    for part in [part for message in cleaned for part in read_list(message.get("content"))]:
+        if isinstance(part, dict) and isinstance(sound := part.get("input_audio"), dict):
+            sound["data"] = _hash(str(sound.get("data")))
+    return cleaned
+
+
+def clean_tools(tools: Iterable[ReadObject]) -> list[JsonObject]:
+    """Return the name, the description and the parameters of each tool, as `clean` makes them."""
+    functions = [tool.get("function") or tool for tool in tools]
+    kept = ("name", "description", "parameters")
+    return [clean({key: function[key] for key in kept if key in function}) for function in functions]
 
 
 def list_options(request: ReadObject) -> JsonObject:
     """Return the completion options without API keys, headers and addresses. A schema's field "api_key" stays."""
-    kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
-    schema = kept.pop("response_format", None)
-    options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
-    return {**options, **({"response_format": clean(schema)} if schema is not None else {})}
+    kept = {k: v for k, v in request.items() if not (v is None or k in _NO_OPTIONS or _is_private(k))}
+    options = json.loads(json.dumps(kept, default=str))  # an option may be an object, for example a timeout
+    schema = {"response_format": clean(options.pop("response_format"))} if "response_format" in kept else {}
+    return {**hide_in(options, _clean_text, _is_private), **schema}
 
 
-def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """Copy plain data. Texts that look like API keys are hidden. A field is left out if `without` is true for its name.
+def _is_private(name: str) -> bool:
+    return names_key(name) or name.lower() in _ADDRESSES
 
-    A picture is replaced by its kind, since a figure that is drawn again may differ in a few bytes. Any other file is
-    replaced by a digest.
+
+def _clean_text(text: str) -> str:
+    """Hide what looks like an API key. A text that is the data of a file is replaced.
+
+    A picture is replaced by its kind, since a figure that is drawn again may differ in a few bytes. Any other file is replaced
+    by a digest.
     """
-    if isinstance(value, Mapping):
-        if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
-            value = {**value, "input_audio": {**sound, "data": _hash(str(sound.get("data")))}}
-        return {str(k): clean(v, without) for k, v in value.items() if not without(str(k))}
-    if isinstance(value, (list, tuple)):
-        return [clean(item, without) for item in value]
-    if isinstance(value, str) and value.startswith("data:image/"):
-        return f"{value[:22].partition(',')[0]},…"
-    if isinstance(value, str) and (file := _FILE.match(value)):
-        return f"{file[0]}{_hash(value[file.end() :])}"
-    if isinstance(value, str):
-        return hide_suspected(value)
-    return value if value is None or isinstance(value, (int, float, bool)) else str(value)
+    if text.startswith("data:image/"):
+        return f"{text[:22].partition(',')[0]},…"
+    if file := _FILE.match(text):
+        return f"{file[0]}{_hash(text[file.end() :])}"
+    return hide_suspected(text)
 
 
 _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _hash(encoded: str) -> str:
-    """Return a digest to be written instead of a file's data. If `encoded` is a digest already, return it unchanged."""
+    """Return a digest of a file's data. If `encoded` is a digest already, return it: a replay sends recorded texts again."""
     is_digest = encoded.startswith("sha256 ")
     return encoded if is_digest else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
 
@@ -356,39 +370,40 @@ def find_difference(
     """
     old = _list_parts(recorded.messages, recorded.tools, recorded.options.get("response_format"))
     new = _list_parts(messages, recorded.tools if tools is None else tools, wanted)
-    for (place, *was), (place_now, *now) in zip(
-        old, new, strict=False
-    ):  # the last part is the same on both sides
+    # The last part is on both sides the schema, so `zip` drops no difference.
+    for (place, who, *was), (place_now, who_now, *now) in zip(old, new, strict=False):
         if place == place_now and was != now:
             start = max(0, count_same(was[1], now[1]) - _AROUND)
             texts = f"  recorded: {_show(was[1], start)}\n  now:      {_show(now[1], start)}"
-            by_other = "" if was[0] == now[0] else f" from the recorded one{was[0]}"
-            return f"{place}{now[0]} differs{by_other}\n{texts}"
-        if place != place_now and place in (later for later, *_ in new):
-            return f"{place_now}{now[0]} is there now and was not recorded: {_show(now[1])}"
+            by_other = "" if who == who_now else f" from the recorded one{who}"
+            return f"{place}{who_now} differs{by_other}\n{texts}"
+        if place != place_now and any(place == later for later, *_ in new):
+            return f"{place_now}{who_now} is there now and was not recorded: {_show(now[1])}"
         if place != place_now:
-            return f"{place}{was[0]} was recorded and is not there now: {_show(was[1])}"
+            return f"{place}{who} was recorded and is not there now: {_show(was[1])}"
     return ""
 
 
 def _list_parts(
     messages: Sequence[ReadObject], tools: Sequence[ReadObject], wanted: object
-) -> Iterator[tuple[str, str, str]]:
-    """Yield the parts of a request that are compared: (the part in words, who wrote it, its text)."""
-    calls: dict[object, str] = {}
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the parts of a request that are compared, each as (its place, who wrote it, the message's role, its text).
+
+    Only the role and the text are compared. The other two are words for a person.
+    """
+    names: dict[object, object] = {}  # call id -> name of the tool
     for number, message in enumerate(messages, 1):
-        for one in message.get("tool_calls") or ():
-            calls[one.get("id")] = f"result of {one['function'].get('name')}"
+        names |= {call.get("id"): call["function"].get("name") for call in message.get("tool_calls") or ()}
         role, text = _write_message(message)
-        yield f"message {number}", f" ({calls.get(message.get('tool_call_id'), role)})", text
+        name = names.get(message.get("tool_call_id")) if role == "tool" else None
+        yield f"message {number}", f" (result of {name})" if name else f" ({role})", role, text
     for tool in sorted(tools, key=lambda tool: str(tool.get("name"))):
-        yield f"the tool {tool.get('name')!r}", "", _write_text(tool)
-    yield "the schema of the answer (output=)", "", _write_text(_reduce_schema(wanted))
+        yield f"the tool {tool.get('name')!r}", "", "", _write_text(tool)
+    yield "the schema of the answer (output=)", "", "", _write_text(_reduce_schema(wanted))
 
 
 def _show(text: str, start: int = 0) -> str:
-    end = start + 2 * _AROUND
-    return repr(("…" if start else "") + text[start:end] + ("…" if len(text) > end else ""))
+    return repr(("…" if start else "") + shorten(text[start:], 2 * _AROUND))
 
 
 def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
