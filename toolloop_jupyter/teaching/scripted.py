@@ -8,11 +8,11 @@
 
     %%toolloop --model model
 
-If each row of a table has its own run (`amap`, `%%toolloop --each`), each run starts with the script's first turn. `ModelOfRow`
-makes a different model for each row.
-
 Each model call plays the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
 after `use_with_litellm(model.model)`.
+
+If each row of a table has its own run (`amap`, `%%toolloop --each`), each run starts with the first turn. `ModelOfRow` makes a
+different model for each row.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import functools
 import inspect
 import itertools
 import json
@@ -56,7 +57,7 @@ class TextPart:
     pace: float | None = None
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
-        async for piece in turn.paced(words(self.content), self.pace):
+        async for piece in turn.send_slowly(split_words(self.content), self.pace):
             yield {"content": piece}
 
 
@@ -69,7 +70,7 @@ class ReasoningPart:
     signature: str = ""
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
-        async for piece in turn.paced(words(self.content), self.pace):
+        async for piece in turn.send_slowly(split_words(self.content), self.pace):
             block = {"type": "thinking", "thinking": piece}
             yield {"reasoning_content": piece, **({"thinking_blocks": [block]} if self.signature else {})}
         if self.signature:
@@ -85,7 +86,7 @@ class Call:
     id: str = ""
 
     def as_id(self, call_id: str) -> Call:
-        """Return the same call with the id `call_id`. Without this, call number N of turn TURN has the id "call_TURN_N"."""
+        """Return the same call with the id `call_id`. A call without an id gets one: "call_3_2" for the second call of turn 3."""
         return dataclasses.replace(self, id=call_id)
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
@@ -94,13 +95,13 @@ class Call:
         call_id = self.id or f"call_{turn.number}_{turn.calls}"
         head = {"name": self.name, "arguments": ""}
         yield {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": head}]}
-        async for piece in turn.paced(re.findall(r".{1,12}", self.arguments, re.DOTALL), None):
+        async for piece in turn.send_slowly(re.findall(r".{1,12}", self.arguments, re.DOTALL), None):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
 @dataclass(frozen=True)
 class Error:
-    """Fail like a provider. If an Error is the first part of a turn, the request is refused; if not, the answer breaks off.
+    """Fail like a provider. As the first part of a turn, an Error refuses the request. After other parts, the answer breaks off.
 
     `status` is the HTTP status (429: too many requests, 401: wrong key, …). None means that the connection is lost.
     """
@@ -109,7 +110,7 @@ class Error:
     status: int | None = 500
     headers: Mapping[str, str] | None = None
 
-    def made(self) -> ProviderError:
+    def make_error(self) -> ProviderError:
         return ProviderError(self.message, self.status, self.headers or {})
 
 
@@ -147,7 +148,7 @@ class Expect:
     text: str = ""
     role: str = ""
 
-    def complaint(self, messages: Messages) -> str:
+    def find_fault(self, messages: Messages) -> str:
         """Return a description of the expected message; "" if the last message is as expected."""
         last = messages[-1] if messages else {}
         wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
@@ -200,11 +201,20 @@ class ScriptedTurn:
     finish_reason: str = ""
     usage: Mapping[str, Any] | None = None
 
+    async def answer(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
+        """Stream the parts, and then the finish reason and the usage. Raises ProviderError if one of the parts is an Error."""
+        said = 0
+        async for delta in self.play(parts):
+            said += count_words(str(delta.get("content") or delta.get("reasoning_content") or "x"))
+            yield delta
+        finish_reason = self.finish_reason or ("tool_calls" if self.calls else "stop")
+        yield {"finish_reason": finish_reason, "usage": dict(self.usage or make_usage(self.messages, said))}
+
     async def play(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
-        """Stream the parts. Raises ProviderError if one of the parts is an Error."""
+        """Stream the parts alone. `answer` and `ReplyWith.play` use this method."""
         for part in parts:
             if isinstance(part, Error):
-                raise part.made()
+                raise part.make_error()
             if isinstance(part, Pause):
                 await asyncio.sleep(part.seconds)
             elif isinstance(part, End):
@@ -214,7 +224,7 @@ class ScriptedTurn:
                 async for delta in part.play(self):
                     yield delta
 
-    async def paced(self, pieces: Iterable[str], pace: float | None) -> AsyncIterator[str]:
+    async def send_slowly(self, pieces: Iterable[str], pace: float | None) -> AsyncIterator[str]:
         """Yield the pieces. Wait `pace` seconds before each piece; None means the model's pace."""
         seconds = self.pace if pace is None else pace
         for piece in pieces:
@@ -246,13 +256,13 @@ def make_parts(content: Content) -> tuple[Part, ...]:
     )
 
 
-def words(text: str) -> Iterator[str]:
-    """Split a text into words, each with the blanks behind it. The pieces, joined again, are the original text."""
+def split_words(text: str) -> Iterator[str]:
+    """Split a text into words, each with the blanks after it. If the words are joined again, they are the original text."""
     return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
 
 
 def count_words(text: str) -> int:
-    """Return the number of pieces into which `words` splits a text."""
+    """Return the number of words that `split_words` yields."""
     return len(text.split()) + text[:1].isspace()
 
 
@@ -300,13 +310,16 @@ class ScriptedModel(Answers):
     Args:
         turns: one turn for each model call. A turn is a text, a part (`call("f", x=1)`, `error("slow down", 429)`, …), a dict or
             a pydantic object (sent as JSON), a function of the messages so far, or a list of these.
-        name: NAME in the model's full name "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
+        name: the model's full name is "toolloop/" and this name (default: "scripted-1", "scripted-2", …).
         pace: seconds before each streamed piece.
         repeat_last: if true, the last turn answers all further calls. If not, a further call raises an error that says so.
         takes_images: if true, the model also gets the pictures in tool results.
 
-    A new object starts with the first turn. Raises ScriptError for a value that is no turn; the message has the turn's number.
+    Raises ScriptError for a value that is no turn; the message has the turn's number.
     """
+
+    title: str = ""
+    """The model's name in messages to a person: the name of the variable in a cell's options, else the full name."""
 
     def __init__(
         self,
@@ -324,20 +337,14 @@ class ScriptedModel(Answers):
         """The requests that the model got, one for each call. Each request is a copy from the time of its call."""
         self._lock = threading.Lock()
         self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
-        """Number at the end of the model's name -> the model of a row that runs now. A later row uses the number again, since
-        LiteLLM keeps each name."""
+        """The models of the rows that run now, each under the number at the end of its name. A later row uses the number again,
+        since LiteLLM keeps every name that it gets."""
         self.of_table: ScriptedModel | None = None
-        """If this model answers for one row of a table: the model whose script it plays."""
-        self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
-        self._title = self.model
-
-    @property
-    def title(self) -> str:
-        """The model's name in messages to a person: the variable that a cell has named, else "toolloop/NAME"."""
-        return self._title
+        """The model from which `begin_row` has made this one; None if this model is not for a row of a table."""
+        self.model = self.title = registry.put(name or f"scripted-{next(_numbers)}", self)
 
     def name_as(self, variable: str) -> None:
-        self._title = variable
+        self.title = variable
 
     @property
     def remaining(self) -> int:
@@ -359,7 +366,8 @@ class ScriptedModel(Answers):
     def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
         """Return a model for one row. It starts the same script. Its requests are also added to the `requests` of this model."""
         place = next(number for number in itertools.count() if number not in self.places)
-        made = self.places[place] = _make_again(*self._describe(f"-row-{place}"))
+        made = self.places[place] = self._prepare_copy(f"-row-{place}")(*self.turns)
+        made.name_as(self.title)
         made.of_table = self
         return made
 
@@ -376,15 +384,15 @@ class ScriptedModel(Answers):
         messages = self.requests[number - 1].messages
         parts = self._parts(number, messages)
         for part in parts:
-            if isinstance(part, Expect) and (complaint := part.complaint(messages)):
+            if isinstance(part, Expect) and (expected := part.find_fault(messages)):
                 raise PlainRefusal(
-                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but the last message is {_describe_last(messages)}.",
+                    f"turn {number} of {self.title} does not fit: it expects {expected}, but the last message is {_describe_last(messages)}.",
                     400,
                 )
         first = next((part for part in parts if not isinstance(part, Expect)), None)
         if isinstance(first, Error):
-            raise first.made()
-        return self._play(ScriptedTurn(number, messages, self.pace, title=self.title), parts)
+            raise first.make_error()
+        return ScriptedTurn(number, messages, self.pace, self.title).answer(parts)
 
     def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:
         if number <= len(self.turns):
@@ -392,21 +400,13 @@ class ScriptedModel(Answers):
         if self.repeat_last and self.turns:
             return self.turns[-1]
         written = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
-        called = self.title if self.title.isidentifier() else "the model"
+        variable = self.title if self.title.isidentifier() else "model"
         raise PlainRefusal(
             f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
             f"the last message is {_describe_last(messages)}.\n"
-            f"Add a turn, or start the script again: run the cell that makes the model, or call {called}.reset().",
+            f"Add a turn, or start the script again: run the cell that makes the model, or call {variable}.reset().",
             400,
         )
-
-    async def _play(self, turn: ScriptedTurn, parts: tuple[Part, ...]) -> AsyncIterator[Delta]:
-        spoken = 0
-        async for delta in turn.play(parts):
-            spoken += count_words(str(delta.get("content") or delta.get("reasoning_content") or "x"))
-            yield delta
-        finish_reason = turn.finish_reason or ("tool_calls" if turn.calls else "stop")
-        yield {"finish_reason": finish_reason, "usage": dict(turn.usage or make_usage(turn.messages, spoken))}
 
     def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
         """Return a copy of the request. Messages of the last request are not copied again, so that long runs stay fast."""
@@ -421,24 +421,20 @@ class ScriptedModel(Answers):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Describe for pickle how another process makes the model: same name and script, at the first turn."""
-        return _make_again, self._describe()
+        return self._prepare_copy(), self.turns, {"title": self.title}
 
-    def _describe(self, suffix: str = "") -> tuple[Any, ...]:
-        """Return the arguments of `_make_again` for a model with this script. `suffix` is added to the name."""
-        name = self.model.rpartition("/")[2] + suffix
-        return self.turns, name, self.title, (self.pace, self.repeat_last, self.takes_images)
+    def _prepare_copy(self, suffix: str = "") -> Callable[..., ScriptedModel]:
+        """Return a function that takes this model's turns and makes a model like this one. `suffix` is added to the name."""
+        return functools.partial(
+            ScriptedModel,
+            name=self.model.rpartition("/")[2] + suffix,
+            pace=self.pace,
+            repeat_last=self.repeat_last,
+            takes_images=bool(self.takes_images),
+        )
 
     def __repr__(self) -> str:
         return f"<ScriptedModel {self.model!r}: {len(self.requests)} of {len(self.turns)} turns played>"
-
-
-def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, bool]) -> ScriptedModel:
-    """Make the ScriptedModel that `ScriptedModel._describe` has described, at its first turn."""
-    pace, repeat_last, takes_images = facts
-    model = ScriptedModel(name=name, pace=pace, repeat_last=repeat_last, takes_images=takes_images)
-    model.turns = turns
-    model.name_as(title)
-    return model
 
 
 class ModelOfRow(Answers):
