@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from ..core.events import read_content
 from ..core.execution import MISSING
 from ..core.models import Answers, Delta, ProviderRequest
+from ..core.tools import resolve_reference
 from . import registry
 from .scripted import End, ScriptedTurn, call, count_words, make_parts, make_usage, reasoning, text
 
@@ -128,14 +129,14 @@ class Filler:
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
         """Return a value from the texts if one fits the schema. If none fits: make one up if `must`, else return MISSING."""
-        schema = self._dereference(schema)
+        schema = self._resolve(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
                 return value
         if not must or depth > 8:
             return MISSING
         if options := schema.pop("anyOf", None) or schema.pop("oneOf", None):
-            real = [{**schema, **self._dereference(one)} for one in options if one.get("type") != "null"]
+            real = [{**schema, **self._resolve(one)} for one in options if one.get("type") != "null"]
             real.sort(key=lambda one: "$ref" in json.dumps(one))  # last: members that refer to the union
             none = None if len(real) < len(options) else MISSING
             musts = [False, none is MISSING or (self.answering and depth < 2)]
@@ -159,10 +160,10 @@ class Filler:
         except re.error:
             return True
 
-    def _dereference(self, schema: Any) -> dict[str, Any]:
-        merged = dict(schema) if isinstance(schema, Mapping) else {}
-        reference = str(merged.pop("$ref", "")).rsplit("/", 1)[-1]
-        return {**self._dereference(self.defs.get(reference)), **merged} if reference else merged
+    def _resolve(self, schema: Any) -> dict[str, Any]:
+        """Return a copy of a schema, with the definition in place of its `$ref`. A `$ref` without a definition is left out."""
+        resolved = resolve_reference(schema, self.defs) if isinstance(schema, Mapping) else {}
+        return {key: value for key, value in resolved.items() if key != "$ref"}
 
     def _offers(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
         """Yield groups of values that the texts contain. The most likely values come first."""
@@ -245,7 +246,7 @@ class Filler:
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found
-        inner, found, least = self._dereference(schema.get("items")), [], schema.get("minItems", 0)
+        inner, found, least = self._resolve(schema.get("items")), [], schema.get("minItems", 0)
         most, text = schema.get("maxItems", 3 if self.answering else 20), inner.get("type") == "string"
         results = self.results if self.answering and not self.given else ()
         records = [one for t in results for one in records_in(t) if {*one} & {*inner.get("properties", ())}]
@@ -449,9 +450,8 @@ class DemoModel(Answers):
             self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
         usage = make_usage(request.messages, count_words(f"{said} {sent}"))
         turn = ScriptedTurn(number, request.messages, self.pace)
-        async for delta in turn.play(make_parts([*parts, End(usage=usage)])):
+        async for delta in turn.answer(make_parts([*parts, End(usage=usage)])):
             yield delta
-        yield {"finish_reason": "tool_calls" if wanted else "stop", "usage": usage}
 
 
 _demo = DemoModel()

@@ -263,11 +263,14 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """Return the definition that `$ref` names, with the keywords beside `$ref`; `schema` itself if there is no definition."""
-    target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
-    if not isinstance(target, Mapping):
-        return schema
-    return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    """Return the definition that `$ref` names, with the keywords beside `$ref`; `schema` itself if there is no definition.
+
+    If the definition is a `$ref` to another one, return that one.
+    """
+    known = dict(definitions or {})
+    while isinstance(target := known.pop(str(schema.get("$ref", "")).rpartition("/")[2], None), Mapping):
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
