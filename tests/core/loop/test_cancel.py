@@ -24,7 +24,7 @@ from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.events.observer import Host, Observer
 from toolloop_jupyter.core.execution import runner as running
-from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.loop.config import Limits, ToolLoopOptions
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call, pause, reasoning
 
@@ -371,10 +371,10 @@ async def test_timeout(stuck):
     session, _ = stuck
     from support.asking import replace_config
 
-    replace_config(session, timeout=0.2)
+    replace_config(session, limits=Limits(timeout=0.2))
     result = await session.arun("Go.")
     assert result.stop_reason == "timeout"
-    replace_config(session, timeout=None)
+    replace_config(session, limits=Limits())
     await valid_and_goes_on(session)
 
 

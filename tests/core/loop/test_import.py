@@ -16,6 +16,7 @@ from support.servers import answer
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.core.events import Host, Observer
 from toolloop_jupyter.core.execution import runner
+from toolloop_jupyter.core.loop import Approvals, Limits
 from toolloop_jupyter.core.models import client
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.teaching import ScriptedModel, call, error
@@ -161,7 +162,8 @@ async def test_workers_begin_after_it(ended, clock, other):
             raise RuntimeError("no worker here")
 
     host = Importing(ended, clock)
-    config = dataclasses.replace(make_session("model", other, host).config, permissions="full", timeout=None)
+    config = make_session("model", other, host).config
+    config = dataclasses.replace(config, approvals=Approvals(), limits=Limits())
     run = RowsRun(config, "{{row}}", ["a"], RowsOptions(executor=Pool()))
     await run.collect()
     assert given

@@ -10,7 +10,7 @@ from support.clock import skip_time
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, Text, aagent_session
 from toolloop_jupyter.core.conversation import history
-from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.loop.config import Limits, ToolLoopOptions
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call, error, pause
 
 
@@ -29,7 +29,7 @@ async def goes_on(session, model):
     """The history is valid, and a turn without the limit is answered."""
     assert history.validate(await session.history()) == []
     model.turns = (*model.turns[: len(model.requests)], *ScriptedModel("Next.").turns)
-    replace_config(session, max_turns=None, options=ToolLoopOptions(), timeout=None)
+    replace_config(session, options=ToolLoopOptions(), limits=Limits())
     assert (await session.arun("And now?")).text == "Next."
     assert history.validate(await session.history()) == []
 

@@ -15,6 +15,7 @@ from support.asking import replace_config
 from toolloop_jupyter import Harness, tool
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.observer import Observer
+from toolloop_jupyter.core.loop import Approvals
 from toolloop_jupyter.core.tools.arguments import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.notebook.live import asking
@@ -248,7 +249,7 @@ def test_a_rule_with_a_slip_in_its_name_is_a_mistake(policy, said):
 )
 async def test_a_rule_for_other_runs_is_none_for_this(policy):
     """A name of no tool that opens nothing, or of another tool than this run's: one mapping serves runs with other tools."""
-    assert session_of(_three(), permissions=policy).config.permissions is policy
+    assert session_of(_three(), permissions=policy).config.approvals.permissions is policy
 
 
 def test_one_mapping_for_several_cells():
@@ -365,7 +366,7 @@ async def test_a_wide_approval_beats_no_denial():
     ran = []
     session = session_of([make("f", ran)], call("f"), "1", call("f"), "2")
     await asked(session, "session")
-    replace_config(session, permissions={"f": "deny"})
+    replace_config(session, approvals=Approvals({"f": "deny"}))
     await asked(session)
     assert len(ran) == 1
 
@@ -431,7 +432,7 @@ async def test_settings_that_came_in_unchecked_ask(answer):
             dataclasses.replace(one, settings=dataclasses.replace(one.settings, permissions=own))
             for one in session.config.tools
         )
-        session.config = dataclasses.replace(session.config, permissions=run, tools=tools)
+        session.config = dataclasses.replace(session.config, approvals=Approvals(run), tools=tools)
         async for event in session.astream("Go."):
             if isinstance(event, Approval):
                 event.deny()

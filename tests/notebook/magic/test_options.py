@@ -273,7 +273,7 @@ def test_numbers_and_texts_of_the_notebook() -> None:
         how="kind",
         TOOLS=[len_of],
     )
-    assert (config.max_turns, config.timeout, config.options.max_cost) == (3, 10.0, 0.5)
+    assert (config.limits.max_turns, config.limits.timeout, config.options.max_cost) == (3, 10.0, 0.5)
     assert config.instructions == "Be kind. {{x}}"
     assert [tool.name for tool in config.tools] == ["len_of"]
 

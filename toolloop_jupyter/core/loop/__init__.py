@@ -3,11 +3,11 @@
 from .config import (
     Approver,
     Config,
+    Limits,
     Route,
     ToolLoopOptions,
     find_approver,
     find_routes,
-    may_ask,
     read_gateway,
 )
 from .loop import TurnCancelled, run_turn
@@ -15,6 +15,7 @@ from .output import Output
 from .permissions import (
     Allowed,
     ApprovalHandler,
+    Approvals,
     Permissions,
     check_names,
     check_policy,

@@ -10,11 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
 from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
-from ..execution import Raised, attempt_call
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
-from .permissions import ApprovalHandler, read_mode
+from .permissions import Approvals
 
 TAGS = "harness,tool_loop"
 """The tags of each request to a gateway. LiteLLM's own Tool Loop sends the same tags."""
@@ -166,6 +165,16 @@ def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, s
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a turn that are keywords of LiteLLM's agent API. `ToolLoopOptions` has more limits."""
+
+    max_turns: int | None = None
+    """The most tool calls in one turn."""
+    timeout: float | None = None
+    """The most seconds for one turn."""
+
+
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class Config:
@@ -175,11 +184,9 @@ class Config:
     """The route to the model, then those to the `fallback` models, in the order in which they are tried after a failure."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
-    permissions: object = "full"
-    on_approval: ApprovalHandler | None = None
+    approvals: Approvals = field(default_factory=Approvals)
     output: Output | None = None
-    max_turns: int | None = None
-    timeout: float | None = None
+    limits: Limits = field(default_factory=Limits)
     options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
@@ -247,28 +254,6 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
     "callback": `on_approval`, if it is given. Otherwise "reader": the reader of a `streamed` turn. Otherwise "host": the user,
     if the host can ask. Otherwise "nobody".
     """
-    if config.on_approval is not None:
+    if config.approvals.on_approval is not None:
         return "callback"
     return "reader" if streamed else "nobody" if config.host.ask is None else "host"
-
-
-def may_ask(config: Config) -> bool:
-    """Return True if a person may be asked about a tool call: no `on_approval` is given, and a rule may say "ask"."""
-    if config.on_approval is not None:
-        return False
-    rules = _list_rules(config.permissions, config.tools)
-    for tool in config.tools:
-        if tool.settings.permissions is not None:
-            rules += _list_rules(tool.settings.permissions, config.tools)
-    return not {*map(read_mode, rules)} <= {"full", "deny"}
-
-
-def _list_rules(policy: object, tools: Sequence[Tool]) -> list[object]:
-    """Return the rules of `policy`. If a mapping lacks a rule for a tool, or raises when it is read, "ask" is one of them."""
-    if not isinstance(policy, Mapping):
-        return [policy]
-    rules: dict[object, object] | Raised = attempt_call(dict, policy)
-    if isinstance(rules, Raised):
-        return ["ask"]
-    is_complete = "*" in rules or {tool.name for tool in tools} <= {*rules}
-    return [*rules.values(), "full" if is_complete else "ask"]

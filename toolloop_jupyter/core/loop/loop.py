@@ -65,7 +65,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
             return TurnEnd()
         for sent in calls:
             # If the turn ends here, the history already says that this call and the rest were not run.
-            if turn.tool_calls == turn.config.max_turns:
+            if turn.tool_calls == turn.config.limits.max_turns:
                 return await _end_at_limit(turn, TurnEnd("max_turns"))
             refusal = CLOSED if turn.tools_closed else ""
             if sent is calls[-1] and reply.finish_reason in ("length", "content_filter"):
@@ -94,7 +94,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
     try:
         await turn.outlet.emit(call)
         bound = _bind(turn, sent, tool, refusal)
-        mode, why = await find_mode(turn.config.permissions, bound)
+        mode, why = await find_mode(turn.config.approvals.permissions, bound)
         await turn.observers.await_hook(Observer.before_call, call, bound.json)
         if mode == "ask":
             async with gate.ask_person():
@@ -149,7 +149,7 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
     await turn.outlet.emit(approval)
     if approver == "nobody":
         approval.deny("no approval handler", by="unattended")
-    handlers = {"callback": turn.config.on_approval, "host": turn.config.host.ask}
+    handlers = {"callback": turn.config.approvals.on_approval, "host": turn.config.host.ask}
     try:
         return await wait_for(approval, handlers.get(approver))
     finally:

@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..events import NO_DECISION, Approval, CapabilityUnsupported, Decision, Scope, ToolCall, ToolStatus
 from ..execution import (
+    Raised,
     RunEnded,
     attempt_apart,
+    attempt_call,
     describe_error,
     get_message,
     in_thread,
@@ -117,6 +119,36 @@ def _is_typo(typed: str, name: str) -> bool:
     return len(one) == len(other) and all(
         difflib.SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in zip(one, other, strict=True)
     )
+
+
+@hide_in_repr
+@dataclass(frozen=True)
+class Approvals:
+    """Which tool calls need an approval, and who gives it."""
+
+    permissions: object = "full"
+    on_approval: ApprovalHandler | None = None
+
+    def may_ask(self, tools: Sequence[Tool]) -> bool:
+        """Return True if a person may be asked about a call: there is no `on_approval`, and a rule may say "ask"."""
+        if self.on_approval is not None:
+            return False
+        rules = _list_rules(self.permissions, tools)
+        for tool in tools:
+            if tool.settings.permissions is not None:
+                rules += _list_rules(tool.settings.permissions, tools)
+        return not {*map(read_mode, rules)} <= {"full", "deny"}
+
+
+def _list_rules(policy: object, tools: Sequence[Tool]) -> list[object]:
+    """Return the rules of `policy`. If a mapping lacks a rule for a tool, or raises when it is read, "ask" is one of them."""
+    if not isinstance(policy, Mapping):
+        return [policy]
+    rules: dict[object, object] | Raised = attempt_call(dict, policy)
+    if isinstance(rules, Raised):
+        return ["ask"]
+    is_complete = "*" in rules or {tool.name for tool in tools} <= {*rules}
+    return [*rules.values(), "full" if is_complete else "ask"]
 
 
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:

@@ -229,8 +229,8 @@ def _explain_end(result: Result, config: Config) -> str | None:
     if at_limit and has_answer and config.options.on_limit == "answer":
         return None
     ends = {
-        "max_turns": f"stopped at its last tool call: max_turns is {config.max_turns}",
-        "timeout": f"it took longer than its timeout of {config.timeout} s",
+        "max_turns": f"stopped at its last tool call: max_turns is {config.limits.max_turns}",
+        "timeout": f"it took longer than its timeout of {config.limits.timeout} s",
         "cancelled": "it was stopped",
     }
     return result.error or ends.get(result.stop_reason, result.stop_reason)

@@ -25,7 +25,7 @@ from ..events import (
     RowsSpeed,
     check_values,
 )
-from ..loop import SPENDING, Allowed, Config, may_ask, wait_for_import
+from ..loop import SPENDING, Allowed, Config, wait_for_import
 from ..session import AsyncEventStream, AsyncSession
 from .job import STOP_WAIT, Job, JobSource, KeepRow, RowHost, RunState, begin_row, configure_row, finish_row
 from .pace import Pace
@@ -259,7 +259,7 @@ class RowsRun:
             self._main.get_loop().call_soon_threadsafe(lambda: self._state.end(STOPPED, cut=True))
 
     async def _run(self) -> None:
-        async with self._host.attend(may_ask=may_ask(self._config)):
+        async with self._host.attend(may_ask=self._config.approvals.may_ask(self._config.tools)):
             if self._store is not None:
                 await asyncio.to_thread(self._store.open)
             self._tally.began = time.monotonic()

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
-from ..loop import Allowed, Config, may_ask
+from ..loop import Allowed, Config
 from ..models import find_responder
 from ..session import build_config
 from ..text import hide
@@ -43,8 +43,17 @@ KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
 """A function that keeps a row which a worker has run. It gets the row's data and the row's job."""
 Address: TypeAlias = tuple[Any, bytes]
 """Where workers on this machine send rows: (the address of a socket, the secret that a worker needs to connect)."""
-_KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
-"""Fields of the configuration that are sent to a worker unchanged."""
+_KEYWORDS = (
+    "instructions",
+    "permissions",
+    "on_approval",
+    "output",
+    "max_turns",
+    "timeout",
+    "options",
+    "sandbox",
+)
+"""The keywords of the run that a worker gets as they are."""
 
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
 """Attributes of a pool. With their values, another pool of the same kind can be made.
@@ -72,7 +81,7 @@ class Workers:
             raise ArgumentInvalid(
                 "executor: threads of this process make rows no faster; leave executor out, and set concurrency"
             )
-        if may_ask(config):
+        if config.approvals.may_ask(config.tools):
             raise ArgumentInvalid(
                 'executor: nobody can be asked in a worker; write permissions="full", a mapping of "full" and "deny", or on_approval='
             )
@@ -99,7 +108,10 @@ class Workers:
         parts: dict[str, object] = {
             **{f"the tool {tool.name!r}": tool.function for tool in config.tools},
             "output": None if config.output is None else config.output.kind,
-            **{name: getattr(config, name) for name in _KEYWORDS},
+            "instructions": config.instructions,
+            **vars(config.approvals),
+            **vars(config.limits),
+            "sandbox": config.sandbox,
             # The fallback models are left out here: "model" below has their routes and their API keys.
             "options": dataclasses.replace(config.options, fallback=()),
             "model": [(route, find_responder(route.model)) for route in config.routes],
@@ -293,7 +305,7 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
     pace, places, allowed = Pace(concurrency, max_cost), asyncio.Semaphore(concurrency), Allowed()
     routes = tuple(route for route, _ in parts["model"])
     functions = list(parts.values())[:tools]
-    keywords = {name: parts[name] for name in (*_KEYWORDS, "options", "output")}
+    keywords = {name: parts[name] for name in _KEYWORDS}
     config = build_config(model=routes[0].answers or routes[0].model, tools=functions, **keywords)
     config = dataclasses.replace(config, routes=routes, gate=pace)
     lines: list[str] = []

@@ -22,7 +22,9 @@ from ..events import (
 from ..execution import shorten_repr
 from ..loop import (
     ApprovalHandler,
+    Approvals,
     Config,
+    Limits,
     Output,
     ToolLoopOptions,
     check_names,
@@ -208,11 +210,9 @@ def build_config(host: Host = Config.host, /, **keywords: Unpack[Keywords]) -> C
         routes=routes,
         tools=tools,
         instructions=keywords.get("instructions"),
-        permissions=permissions,
-        on_approval=keywords.get("on_approval"),
+        approvals=Approvals(permissions, keywords.get("on_approval")),
         output=None if output is None else Output(output),
-        max_turns=plain["max_turns"],
-        timeout=plain["timeout"],
+        limits=Limits(plain["max_turns"], plain["timeout"]),
         options=options,
         sandbox=None if sandbox is None else make_sandbox(sandbox),
         observers=() if observer is None else (observer,),

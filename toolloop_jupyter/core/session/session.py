@@ -35,7 +35,6 @@ from ..loop import (
     Turn,
     find_approver,
     make_request,
-    may_ask,
     read_mode,
     wait_for_import,
 )
@@ -80,7 +79,10 @@ class AsyncSession:
 
         Raises ValueError if permissions are "ask" and nobody can be asked, HistoryInvalid if `history` is not valid.
         """
-        if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
+        if (
+            read_mode(config.approvals.permissions) == "ask"
+            and find_approver(config, streamed=streamed) == "nobody"
+        ):
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
@@ -261,7 +263,7 @@ class AsyncSession:
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
         """Run one turn. The turn has a Result even if it ends with an error."""
         config, number = turn.config, len(turn.history.starts)
-        async with config.host.attend(may_ask=may_ask(config)):
+        async with config.host.attend(may_ask=config.approvals.may_ask(config.tools)):
             watch = None if config.sandbox is None else Watch(config.sandbox)
             try:
                 end = await channel.run_to_end(turn, watch)

@@ -126,7 +126,10 @@ class Channel:
             loading = wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
             outcome = Outcome(TurnEnd(), (await attempt(loading)).error)
             if outcome.error is None:
-                with limit_time(turn.config.timeout, lambda: self.stop("timeout")), keep_loop_running():
+                with (
+                    limit_time(turn.config.limits.timeout, lambda: self.stop("timeout")),
+                    keep_loop_running(),
+                ):
                     if watch is not None:
                         await watch.start()
                     outcome = await attempt(run_turn(turn))
