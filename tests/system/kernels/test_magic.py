@@ -13,9 +13,13 @@ from support.servers import answer, calls
 pytestmark = pytest.mark.kernel
 
 SET_UP = '''
+import time
 from pydantic import BaseModel
+from toolloop_jupyter import Harness, aagent, agent, agent_session, show, tool
+from toolloop_jupyter.teaching import ScriptedModel, call
 runs = []
 KEY = 'k' * 8
+M = 'toolloop/demo'
 
 def double(x: int) -> int:
     """Double a number."""
@@ -130,12 +134,7 @@ def test_session_goes_on_and_is_listed(kernel):
     """Two cells of one session share the conversation."""
     run(kernel, "%%toolloop -s talk -t double\nDouble 2", silent=False)
     run(kernel, "%%toolloop -s talk --append -t double\nDouble 3")
-    history = run(
-        kernel,
-        "print([m['role'] for m in %toolloop history talk])"
-        if False
-        else "h = %toolloop history talk\nprint([m['role'] for m in h])",
-    )
+    history = run(kernel, "h = %toolloop history talk\nprint([m['role'] for m in h])")
     assert history.stdout.count("'user'") == 2
     assert "talk: 2 turns" in run(kernel, "%toolloop").stdout
     assert run(kernel, "%toolloop reset talk").status == "ok"
@@ -217,10 +216,7 @@ def test_redefined_tool_is_the_new_one(kernel):
 
 def test_marked_tools_are_the_default(kernel):
     """Without --tools, the functions marked with @tool are the tools."""
-    run(
-        kernel,
-        'from toolloop_jupyter import tool\n@tool\ndef marked(x: int) -> int:\n    "Count."\n    return x',
-    )
+    run(kernel, '@tool\ndef marked(x: int) -> int:\n    "Count."\n    return x')
     done = run(kernel, "%%toolloop --as r\nmarked 5")
     assert "marked" in done.text
     run(kernel, "del marked")
@@ -263,10 +259,7 @@ def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
     server = serve(
         [{**answer("late"), "stall": 20} if where == "model" else calls(("slow", {"s": 90})), answer("no")]
     )
-    run(
-        kernel,
-        "import time\ndef slow(s: int) -> str:\n    'Sleep.'\n    time.sleep(s)\n    return 'slept'\nKEY='k'*8",
-    )
+    run(kernel, "def slow(s: int) -> str:\n    'Sleep.'\n    time.sleep(s)\n    return 'slept'")
     line = f"--model openai/stub --api-base {server.base_url} --api-key KEY -s cut_{where} --as r -t slow"
     cell = kernel.submit(f"%%toolloop {line} {'-p ask' if where == 'approval' else ''}\ngo", allow_stdin=True)
     after = kernel.submit("print('AFTER', r.stop_reason)")
@@ -379,7 +372,6 @@ def test_save_and_load(kernel, tmp_path):
 
 def test_show_renders_streams(kernel):
     """`show()` renders the streams of the API in the cell, sync and async, and gives back the Result."""
-    run(kernel, "from toolloop_jupyter import agent, aagent, show, Harness\nM = 'toolloop/demo'")
     done = run(
         kernel,
         "a = show(agent(Harness.TOOL_LOOP, 'Double 3', model=M, tools=[double], stream=True))\n"
@@ -466,10 +458,7 @@ def test_a_tool_without_docstring_is_told_once(kernel):
 
 def test_a_very_long_run_stays_small(kernel):
     """Early calls of a run of 150 steps are one line each in the saved outputs."""
-    run(
-        kernel,
-        "from toolloop_jupyter.teaching.scripted import ScriptedModel, call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
-    )
+    run(kernel, "long = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')")
     done = run(kernel, "%%toolloop --model long -t double --max-model-calls 200\ngo")
     blocks = done.html.split('class="tlj tlj-call"')[1:]
     assert len(blocks) == 150
@@ -493,7 +482,6 @@ def test_a_session_asks_by_card_only_where_nobody_reads_its_stream(kernel):
     """session.run() puts up the card; the reader of session.stream() answers by itself; show() asks once."""
     run(
         kernel,
-        "from toolloop_jupyter import agent_session\n"
         "def fresh(): return agent_session(Harness.TOOL_LOOP, model=M, tools=[double], permissions='ask')",
     )
     cell = kernel.submit("print(fresh().run('Double 3').tool_results[0].value)", allow_stdin=True)
