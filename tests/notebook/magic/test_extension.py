@@ -1,7 +1,9 @@
-"""When the extension lets LiteLLM be imported in the background: after which cells, and for which default models."""
+"""The extension's settings: when LiteLLM is imported in the background, and `nest` where there is no kernel."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -33,3 +35,19 @@ def test_a_cell_begins_the_import_for_a_providers_default_model(monkeypatch, mod
         settings.model = model
     extension._Extension._import_litellm(types.SimpleNamespace(settings=settings))
     assert bool(begun) is begins
+
+
+def test_nest_in_a_terminal_is_refused_and_a_configuration_file_is_silent():
+    """Without a kernel, `%config ToolLoop.nest = True` says what to write. A file that sets it is for kernels, too: no word."""
+    code = (
+        "from IPython.core.interactiveshell import InteractiveShell; from traitlets.config import Config\n"
+        "shell = InteractiveShell.instance(config=Config(ToolLoop=Config(nest=True)))\n"
+        "for cell in ('%load_ext toolloop_jupyter', 'x = 1', '%config ToolLoop.nest = False', '%config ToolLoop.nest = True',\n"
+        "             '%config ToolLoop.nest'): shell.run_cell(cell)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "Out[0]: False\n"
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.endswith(
+        "there is no kernel here: asyncio.run(main()) works as it is, and so does await main()\n"
+    )

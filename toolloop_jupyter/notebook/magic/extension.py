@@ -270,21 +270,20 @@ class _Extension:
 
     def _nest(self, wanted: bool) -> None:  # noqa: FBT001 - `_follow` passes it by position
         """Apply a new value of the setting `nest`. True lasts until the kernel ends: after it, False raises Mistake."""
-        if not wanted and kernel.is_nested():
+        if not _loaded:
+            # A configuration file has set it. Terminals read this file, too, and the kernel may have no loop yet.
+            self._listen(
+                "pre_run_cell", lambda *_: self._nest(kernel.in_kernel() and "nest" in self.settings.said())
+            )
+        elif not wanted and kernel.is_nested():
             self.settings.set_trait("nest", True)
             raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
-        if not wanted or not kernel.in_kernel():  # in a terminal, `asyncio.run` works as it is
-            return
-        if (
-            kernel.find_kernel_loop() is None
-        ):  # IPython reads its configuration file before the kernel has a loop
-            self._listen("pre_run_cell", lambda *_: self._nest(self.settings.said().get("nest", False)))
-            return
-        try:
-            kernel.nest_loop()
-        except Mistake:
-            self.settings.set_trait("nest", False)
-            raise
+        elif wanted:
+            try:
+                kernel.nest_loop()
+            except Mistake:
+                self.settings.set_trait("nest", False)
+                raise
 
     def _offer_completions(self) -> None:
         """Register Tab completions for lines that begin with `%%toolloop` or `%toolloop`.
