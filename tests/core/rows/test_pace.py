@@ -17,6 +17,7 @@ from support.servers import Entry, answer, calls, failure
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop import SPENDING
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, pace
+from toolloop_jupyter.core.rows.job import RunState
 from toolloop_jupyter.core.rows.pace import Pace
 from toolloop_jupyter.core.session import build_config
 from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call, error
@@ -73,7 +74,7 @@ async def test_one_pause_for_all(call):
 
 async def test_a_gate_lets_in_as_many_as_its_limit():
     """Those that wait are let in one by one, in order; one that is cut while it waits, or as it is let in, leaves no gap."""
-    gate, order = Pace(1, None), []
+    gate, order = Pace(1, None, RunState()), []
 
     async def enter(name: str) -> None:
         await gate.enter()
@@ -93,7 +94,7 @@ async def test_a_gate_lets_in_as_many_as_its_limit():
 
 async def test_refusals_of_one_pause_halve_once():
     """Calls that were under way when the pause began tell nothing new; without Retry-After the pauses grow."""
-    gate = Pace(16, None)
+    gate = Pace(16, None, RunState())
     for _ in range(4):
         await gate.enter()
     assert gate.leave(429, 0.5) == 0.5
@@ -116,14 +117,14 @@ async def test_refusals_of_one_pause_halve_once():
 @pytest.mark.parametrize("wait", [0.0, 0.001])
 async def test_a_pause_of_no_time(wait):
     """A server that asks for no pause, or a very short one, and refuses all of a burst: it counts once, and the run goes on."""
-    gate = Pace(32, None)
+    gate = Pace(32, None, state := RunState())
     for _ in range(32):
         await gate.enter()
     for _ in range(32):
         gate.leave(429, wait)
         await asyncio.sleep(0.002)
     assert gate.limit == 16
-    assert not gate.is_final
+    assert not state.is_final
     await asyncio.wait_for(gate.enter(), 2)
 
 

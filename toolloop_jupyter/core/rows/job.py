@@ -13,10 +13,22 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..events import ArgumentInvalid, AskPerson, HarnessError, Host, OutputInvalid, Result, Row, make_plain
+from ..events import (
+    ArgumentInvalid,
+    AskPerson,
+    HarnessError,
+    Host,
+    OutputInvalid,
+    PrintKeeper,
+    Result,
+    Row,
+    Sink,
+    make_plain,
+)
 from ..execution import MISSING, Raised, attempt_call, describe_error
 from ..loop import Allowed, Config, Route
 from ..session import AsyncEventStream, AsyncSession
@@ -47,6 +59,8 @@ class RunState:
         """True if no further row begins."""
         self.is_cut = False
         """True if the rows under way are cancelled, too."""
+        self.is_final = False
+        """True if the provider has refused a call for a reason that all other calls would meet, such as a wrong API key."""
         self.asking = 0
         """The number of rows that wait for a person, or for their turn to ask."""
         self._changed = asyncio.Event()
@@ -74,17 +88,30 @@ class RunState:
 
 
 class RowHost(Host):
-    """The `Host` of the single rows. It is the host of the whole run, `outer`, but only `outer` hears when a turn begins and ends."""
+    """The `Host` of the single rows. It passes on to `outer`, the host of the whole run, what a row needs.
+
+    `outer` does not hear when the turn of a row begins or ends: for `outer`, the whole run is one turn.
+    """
 
     def __init__(self, outer: Host, ask: AskPerson | None) -> None:
         """`ask`: asks a person in place of `outer`; None: `outer` asks."""
         self.presenter, self._outer, self._ask = outer.presenter, outer, ask
-        self.importing, self.capture = outer.importing, outer.capture  # type: ignore[method-assign]
-        self.keeper, self.name_code = outer.keeper, outer.name_code  # type: ignore[method-assign]
 
     @property
     def ask(self) -> AskPerson | None:
         return self._ask or self._outer.ask
+
+    def importing(self) -> AbstractContextManager[object]:
+        return self._outer.importing()
+
+    def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
+        return self._outer.capture(sink, shown=shown)
+
+    def keeper(self) -> PrintKeeper:
+        return self._outer.keeper()
+
+    def name_code(self, traceback: str) -> str:
+        return self._outer.name_code(traceback)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
-"""The gate that all rows of a run share. It limits the speed and the cost of their model calls.
+"""Limits the speed and the cost of the model calls of a rows run. All rows of the run share one `Pace`.
 
 Only one row at a time may call the same tool, unless the tool has `parallel=True`. Only one row at a time may ask the
 person.
 
 The speed is controlled as in TCP congestion control. If calls come too fast, the provider refuses a call (status 429 or
 529). Then all rows pause for the time that the provider states, and the allowed number of simultaneous calls is halved. Each
-answered call lets this number grow again. The number grows slowly at first, since the provider would soon refuse the old
-number again.
+answered call lets this number grow again. The number grows slowly at first, since the provider would soon refuse calls
+again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LONGEST_PAUSE = 30.0
 MOST_PAUSES = 8
 """The most pauses without an answered call between them. After so many pauses, the next refused call ends the run."""
 GROWTH = 0.25
-"""N is the allowed number of simultaneous calls. Each answered call adds GROWTH / N to N, or 1 / N (see CALM)."""
+"""Each answered call adds GROWTH / limit to `Pace.limit`. So if the limit is 8, eight answered calls add about GROWTH."""
 CALM = 60.0
-"""After this number of seconds without a pause, each answered call adds 1 / N to N."""
+"""After this number of seconds without a pause, each answered call adds 1 / limit instead."""
 
 
 class Pace(Gate):
@@ -41,16 +41,13 @@ class Pace(Gate):
 
     retries = 2
 
-    def __init__(self, concurrency: int, max_cost: float | None, state: RunState | None = None) -> None:
-        """`state` counts the rows that ask a person. If it is None, a new RunState is made."""
-        self._concurrency, self._max_cost, self._state = concurrency, max_cost, state or RunState()
+    def __init__(self, concurrency: int, max_cost: float | None, state: RunState) -> None:
+        self._concurrency, self._max_cost, self._state = concurrency, max_cost, state
         self.limit = float(concurrency)
         """The number of model calls that may be under way at once."""
         self.under_way = 0
         self.cost = 0.0
         """The known part of the cost so far, in US dollars."""
-        self.is_final = False
-        """True if a call was refused for a reason that also affects all other calls."""
         self._resume_at = 0.0
         self._older = 0
         """The number of calls that were under way when the last pause began and have not ended yet."""
@@ -75,10 +72,6 @@ class Pace(Gate):
     def add_cost(self, cost: float) -> None:
         self.cost += cost
 
-    def end_all(self) -> None:
-        """Note that a call was refused for a reason that also affects all other calls."""
-        self.is_final = True
-
     async def enter(self) -> None:
         async with self._entering:
             while self.pause or self.under_way >= int(self.limit):
@@ -97,7 +90,7 @@ class Pace(Gate):
             growth = 1.0 if time.monotonic() - self._resume_at > CALM else GROWTH
             self.limit = min(float(self._concurrency), self.limit + growth / self.limit)
         elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
-            self.is_final = self.is_final or is_last
+            self._state.is_final |= is_last
         elif status in TOO_FAST:
             pause = self._slow_down(wait or None, is_older=is_older, is_last=is_last)
         self._changed.set()
@@ -114,7 +107,7 @@ class Pace(Gate):
             self._pauses += 1
             self.limit = max(1.0, self.limit / 2)
         if self._pauses > MOST_PAUSES:
-            self.is_final = self.is_final or is_last
+            self._state.is_final |= is_last
             return None
         seconds = min(LONGEST_PAUSE, 0.5 * 2 ** (self._pauses - 1)) if wait is None else wait
         if (until := time.monotonic() + seconds) > self._resume_at:

@@ -284,8 +284,7 @@ class RowsRun:
         self._pace.add_cost(row.cost or 0.0)
         if row.result is not None:
             SPENDING.add(row.result.usage, row.cost or 0.0, untold=row.cost is None)
-        if line.get("ends_all"):
-            self._pace.end_all()
+        self._state.is_final |= line.get("ends_all", False)
         await self._keep(row)
 
     async def _keep(self, row: Row) -> None:
@@ -300,7 +299,7 @@ class RowsRun:
                 why = getattr(error, "strerror", None) or error
                 self._state.end(f"{self._store.path.name} cannot be written: {why}", cut=True)
         self._tally.add(row)
-        if row.error is not None and self._pace.is_final:
+        if row.error is not None and self._state.is_final:
             self._state.end(row.error, cut=True)
         elif row.error is not None and self._options.on_error == "stop":
             self._state.end(f"stopped, since row {row.number} failed: {row.error}")

@@ -302,7 +302,8 @@ def run_chunk(parcel: bytes, packed: bytes, address: Address) -> list[str]:
 
 async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection | None) -> list[str]:
     parts, tools, concurrency, max_cost = parcel
-    pace, places, allowed = Pace(concurrency, max_cost), asyncio.Semaphore(concurrency), Allowed()
+    state, places, allowed = RunState(), asyncio.Semaphore(concurrency), Allowed()
+    pace = Pace(concurrency, max_cost, state)
     routes = tuple(route for route, _ in parts["model"])
     functions = list(parts.values())[:tools]
     keywords = {name: parts[name] for name in _KEYWORDS}
@@ -312,10 +313,10 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
 
     async def run(job: Job) -> None:
         async with places:
-            if pace.is_final or pace.find_limit():
+            if state.is_final or pace.find_limit():
                 return
             row = await finish_row(begin_row(config, job, allowed), job, config)
-            line = {**encode_row(row), "ends_all": pace.is_final}
+            line = {**encode_row(row), "ends_all": state.is_final}
             lines.append(json.dumps(line, default=str))
             if connection is not None:
                 attempt_call(connection.send_bytes, lines[-1].encode("utf-8", "backslashreplace"))
