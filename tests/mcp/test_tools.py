@@ -503,6 +503,34 @@ def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
 
 
 @pytest.mark.parametrize(
+    ("part", "value", "wrong"),
+    [
+        ({"type": "string", "not": {"pattern": "/"}}, "a", 1),
+        ({"oneOf": [{"type": "string", "pattern": "^[0-9]+$"}, {"type": "string", "pattern": "^a"}]}, "a", 1),
+        ({"oneOf": [{"type": "array", "uniqueItems": True}, {"minItems": 2, "type": "array"}]}, [1, 1], "a"),
+        ({"type": "string", "if": {"pattern": "^/"}, "then": {"minLength": 5}}, "a", 1),
+        ({"type": "array", "contains": {"pattern": "^/"}, "maxContains": 1}, ["/a", "b"], 1),
+        (
+            {"oneOf": [{"required": ["b"]}, {"patternProperties": {"a": False}}, {"type": "object"}]},
+            {"a": 1},
+            None,
+        ),
+        (
+            {"if": {"pattern": "^/"}, "else": {"properties": {"b": {}}}, "unevaluatedProperties": False},
+            {"b": 1},
+            None,
+        ),
+    ],
+)
+def test_what_is_left_to_the_server_refuses_nothing(part, value, wrong):
+    """A keyword that refuses what fits (`not`, one of several) refuses nothing here because of a pattern that only the server tries."""
+    schema = {"type": "object", "properties": {"a": part}}
+    check_schema(schema)
+    assert find_problem(schema, {"a": value}) == ""
+    assert wrong is None or find_problem(schema, {"a": wrong}) != ""
+
+
+@pytest.mark.parametrize(
     ("part", "fits", "wrong"),
     [
         ({"items": {"enum": [f"v{n}" for n in range(6_000)]}}, ["v5999"] * 5_000, ["v6000"]),

@@ -168,21 +168,35 @@ def _find_draft(schema: JsonSchema) -> type[Validator]:
     return found
 
 
-_TRY_NAME_PATTERNS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
-_LEFT_TO_SERVER = frozenset({"pattern", "uniqueItems"})
+_SLOW = frozenset({"pattern", "uniqueItems"})
 """Keywords whose check may take very long."""
+_TRY_NAME_PATTERNS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
+_REFUSE_WHAT_FITS = frozenset(
+    ("not", "disallow", "if", "contains", "oneOf", "unevaluatedItems", "unevaluatedProperties")
+)
+"""Keywords that may refuse a value because it fits a part of the schema, for example `not`. If the part has a keyword that is left
+to the server, the value may fit here, but not there. So these keywords are left to the server, too.
+"""
+
+
+def _list_left_out(schema: JsonSchema) -> frozenset[str]:
+    """Return the keywords that are left to the server."""
+    text = json.dumps(schema)
+    left_out = _SLOW | (_TRY_NAME_PATTERNS if '"patternProperties"' in text else set())
+    is_exact = not any(f'"{keyword}"' in text for keyword in (*_SLOW, "patternProperties"))
+    return left_out if is_exact else left_out | _REFUSE_WHAT_FITS
 
 
 @functools.lru_cache(maxsize=32)
-def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
-    """Return a validator class for `draft` that counts the keywords that it checks.
-
-    `names_by_pattern`: the schema has patterns for property names. Keywords that try such patterns are left to the server, too.
-    """
-    left_out = _LEFT_TO_SERVER | (_TRY_NAME_PATTERNS if names_by_pattern else set())
+def _make_checker(draft: type[Validator], left_out: frozenset[str]) -> type[Validator]:
+    """Return a validator class for `draft` that counts the keywords that it checks, and does not check those in `left_out`."""
     own: dict[str, _Check] = {**draft.VALIDATORS, "enum": _check_enum}
-    counted = {key: _count(check) for key, check in own.items() if key not in left_out}
-    made: type[Validator] = extend(draft, {**counted, **dict.fromkeys(left_out, lambda *_: ())})
+    checks = dict.fromkeys(left_out, lambda *_: ()) | {
+        key: _count(check) for key, check in own.items() if key not in left_out
+    }
+    if "oneOf" in left_out:  # it is not clear whether only one part fits, but at least one must
+        checks["oneOf"] = _count(jsonschema.Draft202012Validator.VALIDATORS["anyOf"])
+    made: type[Validator] = extend(draft, checks)
     return made
 
 
@@ -222,8 +236,7 @@ def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str]) 
 
 
 def _check_value(schema: JsonSchema, value: object, shown: Mapping[str, str]) -> list[str]:
-    names_by_pattern = '"patternProperties"' in json.dumps(schema)
-    checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
+    checker = _make_checker(_find_draft(schema), _list_left_out(schema))  # type: ignore[arg-type]
     made = checker(schema, registry=Registry())
     token = _left.set([_WORK + _WORK_PER_CHARACTER * len(json.dumps(value))])
     problems: dict[str, None] = {}
