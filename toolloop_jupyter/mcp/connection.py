@@ -198,39 +198,37 @@ def _read_names(given: Iterable[str]) -> frozenset[str]:
 
 
 class _ToolList:
-    """The pinned list of the server's tools: a person has seen this list. It maps a tool's name to the tool as JSON text."""
+    """The server's tools: the pinned list, which a person has seen, and the newest list. Each maps a tool's name to its JSON text."""
 
     def __init__(self) -> None:
         self._pinned: dict[str, str] = {}
-        self._news: object | None = None
-        """None if the server's list is the pinned one. Whenever the server may have changed its list, this becomes a new object."""
+        self._newest: dict[str, str] = {}
+        self._changes = 0
+        """How often the server may have changed its list."""
+        self._changes_read = 0
+        """The value of `_changes` when the reading of `_newest` began."""
 
     def note_change(self) -> None:
         """Note that the server's list may have changed."""
-        self._news = object()
+        self._changes += 1
 
     @property
     def has_changed(self) -> bool:
-        """True if the server may have changed its list since it was pinned."""
-        return self._news is not None
+        """True if the server has changed its list since it was pinned, or may have changed it."""
+        return self._changes != self._changes_read or self._newest != self._pinned
 
     async def pin(self, client: Any) -> list[Any]:
         """Read the server's list, pin it, and return its tools."""
-        news, listed = self._news, await _read_tools(client)
-        self._pinned = {one.name: describe_listed(one) for one in listed}
-        self._forget(news)
+        listed, self._pinned = await self._read(client)
         return listed
 
     async def check(self, tool: ServerTool, client: Any) -> None:
         """Raise ServerError if the server has removed the tool, or has changed it since it was pinned.
 
-        If the server may have changed its list, this reads the list first, until `pin` is called or the list is the pinned one.
+        If the server may have changed its list since the last reading, this reads the list first.
         """
-        news, now = self._news, self._pinned
-        if news is not None:
-            now = {one.name: describe_listed(one) for one in await _read_tools(client)}
-            if now == self._pinned:
-                self._forget(news)
+        is_read = self._changes == self._changes_read
+        now = self._newest if is_read else (await self._read(client))[1]
         if tool.own_name not in now:
             raise ServerError(f"{tool.name} was not run: the server does not have it any more")
         if now[tool.own_name] != tool.listed:
@@ -239,10 +237,16 @@ class _ToolList:
                 "a person has to check the change and call refresh() on the connection"
             )
 
-    def _forget(self, news: object | None) -> None:
-        """Forget `news`, since the list was read after it. Newer news stays: the list may have changed during the reading."""
-        if self._news is news:
-            self._news = None
+    async def _read(self, client: Any) -> tuple[list[Any], dict[str, str]]:
+        """Read the server's list. Return its tools, and the same as name -> JSON text.
+
+        This becomes the newest list, unless a reading that began after a later change was faster.
+        """
+        changes, tools = self._changes, await _read_tools(client)
+        listed = {one.name: describe_listed(one) for one in tools}
+        if changes >= self._changes_read:
+            self._newest, self._changes_read = listed, changes
+        return tools, listed
 
 
 async def _read_tools(client: Any) -> list[Any]:

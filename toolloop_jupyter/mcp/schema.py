@@ -231,8 +231,8 @@ def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str]) 
     problems = attempt_call(_check_value, schema, value, shown)
     if not isinstance(problems, Raised):
         return problems
-    is_endless = isinstance(problems.error, RecursionError)
-    return ["nested without end" if is_endless else "cannot be checked against the schema"]
+    is_deep = isinstance(problems.error, RecursionError)
+    return [f"{'nested too deep to' if is_deep else 'cannot'} be checked against the schema"]
 
 
 def _check_value(schema: JsonSchema, value: object, shown: Mapping[str, str]) -> list[str]:
