@@ -47,7 +47,7 @@ async def test_all_runs_add_up(all_runs, priced):
     await aagent(LOOP, "Go.", tools=[add], **unknown)
     await aagent_session(LOOP, model=ScriptedModel("Hi.")).arun("Go.")
     assert all_runs.cost == pytest.approx(2 * 15e-3)
-    assert (all_runs.runs, all_runs.untold, all_runs.usage.calls) == (3, 1, 5)
+    assert (all_runs.runs, all_runs.unknown, all_runs.usage.calls) == (3, 1, 5)
 
 
 async def test_a_budget_ends_a_run_before_the_next_call(all_runs, priced):

@@ -51,7 +51,7 @@ def book(shell, all_runs):
 def test_the_sum_of_all_runs(book, all_runs, capsys):
     """What all runs have cost stands there, with what is left of a budget, and the runs whose cost nobody knows."""
     all_runs.add(Usage(15_000, 300, 2, 12_000), 1.5)
-    all_runs.add(Usage(20, 10, 1), 0.0, untold=1)
+    all_runs.add(Usage(20, 10, 1), 0.0, unknown=1)
     all_runs.budget = 5
     commands.run(book, "")
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())

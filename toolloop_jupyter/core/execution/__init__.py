@@ -18,12 +18,12 @@ from .runner import (
     FirstItems,
     Outcome,
     RunEnded,
+    TimeLimit,
     ToolTimeout,
     attempt,
     attempt_apart,
     in_thread,
     keep_loop_running,
-    limit_time,
     run_function,
     uncounted,
 )

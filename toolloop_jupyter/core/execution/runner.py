@@ -467,18 +467,11 @@ _SHORTEST_DELAY = 0.01
 """The shortest time, in seconds, after which a time limit looks at the clock again."""
 
 
-def limit_time(
-    seconds: float | None, reached: Callable[[], None]
-) -> contextlib.AbstractContextManager[object]:
-    """Return a context that calls `reached` on the running event loop when the context has lasted for `seconds`.
-
-    The time in `uncounted()` does not count. If `seconds` is None, there is no limit.
-    """
-    return contextlib.nullcontext() if seconds is None else TimeLimit(seconds, reached)
-
-
 class TimeLimit:
-    """The context of `limit_time`."""
+    """A context manager. When its context has lasted for `seconds`, it calls `reached` on the running event loop.
+
+    The time in `uncounted()` does not count.
+    """
 
     def __init__(self, seconds: float, reached: Callable[[], None]) -> None:
         self._seconds, self._reached = seconds, reached

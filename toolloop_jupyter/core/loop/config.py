@@ -59,8 +59,8 @@ class ToolLoopOptions:
 
     def __repr__(self) -> str:
         shown = {k: hiding.HIDDEN if hiding.holds_key(k, v) else v for k, v in self.completion_kwargs.items()}
-        told = {**vars(self), "completion_kwargs": shown}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+        fields = {**vars(self), "completion_kwargs": shown}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _find_route(
         example = "model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
         raise ValueError(f"Harness.TOOL_LOOP needs model=, for example {example}")
     secrets: dict[str, object] = {}
-    if name.startswith(PROXY) or (proxy_in_use() and not is_ours(name)):
+    if name.startswith(PROXY) or (not is_ours(name) and proxy_in_use()):
         base, key = read_gateway(base, key)
         name = PROXY + name.removeprefix(PROXY)
         needs = "litellm_proxy/ models need"
@@ -192,7 +192,7 @@ class Config:
     observers: tuple[Observer, ...] = ()
     host: Host = Host()  # noqa: RUF009 - a Host has no state
     gate: Gate = Gate()  # noqa: RUF009 - this Gate has no state
-    """The gate that the run shares with other runs."""
+    """Limits the pace and the cost of runs that happen at the same time, such as those for the rows of a table."""
     row: str = ""
     """The row of a table that the run is for, such as "row 17 of 1,000"; "" if it is for no row."""
 
@@ -226,13 +226,17 @@ class Config:
         within: dict[str, Collection[str]] = {"extra_body": managed if on_gateway else managed & MANAGED}
         if on_gateway:
             within |= {"extra_query": managed, "extra_headers": _GATEWAY_HEADERS, "headers": _GATEWAY_HEADERS}
-        kept: dict[str, Any] = {k: _leave_out(v, within.get(k)) for k, v in given.items() if k not in managed}
-        secrets = {k: kept.pop(k) for k in list(kept) if hiding.holds_key(k, kept[k])}
+        options: dict[str, Any] = {}
+        secrets: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in managed:
+                kept = _leave_out(value, within.get(name))
+                (secrets if hiding.holds_key(name, kept) else options)[name] = kept
         headers = {**(secrets.get("extra_headers") or {}), **(route.secrets.get("extra_headers") or {})}
         secrets |= route.secrets
         if headers:
             secrets["extra_headers"] = headers
-        options = {**kept, **route.options, "stream": stream}
+        options |= {**route.options, "stream": stream}
         if stream:
             options.setdefault("stream_options", {"include_usage": True})
         return options, secrets

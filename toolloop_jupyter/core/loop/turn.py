@@ -60,14 +60,14 @@ class Spending:
         self.usage = Usage()
         self.runs = 0
         """The number of runs that have called a model."""
-        self.untold = 0
+        self.unknown = 0
         """The number of runs whose cost is unknown, or only partly known."""
         self._lock = threading.Lock()
 
-    def add(self, usage: Usage, cost: float, *, runs: int = 1, untold: int = 0) -> None:
+    def add(self, usage: Usage, cost: float, *, runs: int = 1, unknown: int = 0) -> None:
         """Add the usage and the known cost of a model call, or of a whole run in another process. Any thread may call this.
 
-        `runs` and `untold` are added to the numbers of the same names.
+        `runs` and `unknown` are added to the attributes of the same names.
         """
         if not usage.calls:
             return
@@ -75,7 +75,7 @@ class Spending:
             self.cost += cost
             self.usage += usage
             self.runs += runs
-            self.untold += untold
+            self.unknown += unknown
 
     def limit(self, budget: float | None) -> None:
         """Set the budget of all runs. If it is None, there is no budget."""
@@ -91,8 +91,8 @@ class Spending:
         if self.budget is None or self.cost < self.budget:
             return ""
         spent = f"${self.cost:.4f} in {self.runs} run{'s' * (self.runs != 1)}"
-        if self.untold:
-            spent += f"; for {self.untold} of these runs, a part of the cost is unknown and is not counted"
+        if self.unknown:
+            spent += f"; for {self.unknown} of these runs, a part of the cost is unknown and is not counted"
         used_up = f"the budget of ${self.budget:g} for all runs is used up: {spent}"
         return f"{used_up}. Raise it to go on: %toolloop --budget USD"
 
@@ -102,7 +102,7 @@ SPENDING = Spending()
 
 @dataclass(eq=False)
 class Spent:
-    """The cost of a turn so far: time, tokens, US dollars. Each model call is also added to SPENDING."""
+    """The cost of a turn so far: time, tokens, US dollars."""
 
     started: float = field(default_factory=time.monotonic)
     usage: Usage = Usage()
@@ -115,15 +115,6 @@ class Spent:
     def now(self) -> float:
         """Return the seconds since the turn began."""
         return time.monotonic() - self.started
-
-    def add(self, span: Span, usage: Usage, cost: float | None, known_cost: float = 0.0) -> None:
-        """Add a model call."""
-        is_new, was_told = not self.usage.calls, self.cost is not None
-        self.spans.append(span)
-        self.usage += usage
-        self.known_cost += known_cost
-        self.cost = add_costs(self.cost, cost)
-        SPENDING.add(usage, known_cost, runs=is_new, untold=was_told and self.cost is None)
 
 
 # --- the state ------------------------------------------------------------------------------------------------
@@ -210,9 +201,15 @@ class Turn:
             hiding.remember(hiding.find_keys(name, value))
 
     def spend(self, span: Span, usage: Usage, cost: float | None, known_cost: float = 0.0) -> None:
-        """Add a model call to what the turn has spent, and tell the observers the sum."""
-        self.spent.add(span, usage, cost, known_cost)
-        self.observers.call_hook(Observer.spent, self.spent.usage, self.spent.cost)
+        """Add a model call to the cost of the turn and to SPENDING, and tell the observers the cost of the turn."""
+        spent = self.spent
+        is_first, was_known = not spent.usage.calls, spent.cost is not None
+        spent.spans.append(span)
+        spent.usage += usage
+        spent.known_cost += known_cost
+        spent.cost = add_costs(spent.cost, cost)
+        SPENDING.add(usage, known_cost, runs=is_first, unknown=was_known and spent.cost is None)
+        self.observers.call_hook(Observer.spent, spent.usage, spent.cost)
 
     def begin_call(self, sent: SentCall, tool: Tool | None) -> ToolCall:
         """Count a tool call, and return its event. Until the call has a result, the history says that this call was cancelled."""
@@ -269,8 +266,8 @@ class Turn:
 async def wait_for_import(model: str, host: Host, observers: Iterable[Observer]) -> None:
     """If `model` needs LiteLLM, wait for its import. An observer or the host tells the person about the wait."""
     if must_load(model):
-        is_told = [one.before_import() for one in observers]
-        with nullcontext() if any(is_told) else host.importing():
+        is_shown = [one.before_import() for one in observers]
+        with nullcontext() if any(is_shown) else host.importing():
             await await_litellm()
 
 

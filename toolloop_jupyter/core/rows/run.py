@@ -283,7 +283,7 @@ class RowsRun:
         row = decode_row(line, job.number, job.input, self._config.output, self._config.host.presenter)
         self._pace.add_cost(row.cost or 0.0)
         if row.result is not None:
-            SPENDING.add(row.result.usage, row.cost or 0.0, untold=row.cost is None)
+            SPENDING.add(row.result.usage, row.cost or 0.0, unknown=row.cost is None)
         self._state.is_final |= line.get("ends_all", False)
         await self._keep(row)
 

@@ -22,7 +22,7 @@ from ..events import (
     RunSync,
     StopReason,
 )
-from ..execution import Outcome, RunEnded, attempt, keep_loop_running, limit_time
+from ..execution import Outcome, RunEnded, TimeLimit, attempt, keep_loop_running
 from ..loop import Approver, Config, Turn, TurnCancelled, TurnEnd, find_approver, run_turn, wait_for_import
 from ..models import log_unexpected
 from .sandbox import Watch
@@ -126,10 +126,9 @@ class Channel:
             loading = wait_for_import(turn.config.route.model, turn.config.host, turn.observers)
             outcome = Outcome(TurnEnd(), (await attempt(loading)).error)
             if outcome.error is None:
-                with (
-                    limit_time(turn.config.limits.timeout, lambda: self.stop("timeout")),
-                    keep_loop_running(),
-                ):
+                seconds = turn.config.limits.timeout
+                limit = None if seconds is None else TimeLimit(seconds, lambda: self.stop("timeout"))
+                with limit or contextlib.nullcontext(), keep_loop_running():
                     if watch is not None:
                         await watch.start()
                     outcome = await attempt(run_turn(turn))

@@ -92,7 +92,7 @@ def _tell_spent() -> str:
     """Return a text about the cost and the tokens of this kernel's runs. Runs of the Python API count, too."""
     told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
     unknown = (
-        [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
+        [f"the cost of {counted(SPENDING.unknown, 'run')} is not known in full"] if SPENDING.unknown else []
     )
     return " · ".join([money(SPENDING.cost), *told, *unknown])
 
