@@ -1,7 +1,7 @@
-"""The house in figures: `.venv/bin/python tests/house.py`. What each is for says CONTRIBUTING.md.
+"""Prints figures about the code: `.venv/bin/python tests/house.py`. CONTRIBUTING.md has the rules behind them.
 
-Sizes, rooms, import floors and circles are read off the source; the way of one call is counted with `sys.setprofile`
-and `threading.setprofile` while `agent()` runs one tool on a scripted model.
+Sizes, rooms, import floors and circles come from the source. The functions of one call are counted by `sys.setprofile` and
+`threading.setprofile` while `aagent()` runs one tool on a scripted model.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from support.house import House, count_attributes, count_floors, find_circles, read_modules
 
 PUBLIC_RECORDS = {"Approval", "Keywords", "Result", "ToolResult"}
-"""Their fields are what people read and write: a contract, and no state of ours."""
+"""People read and write their fields, so these fields are no internal state."""
 
 
 def print_sizes(house: House) -> None:
-    """Modules and lines, whole and by room."""
+    """Print the number of modules and lines, of the package and of each room."""
     modules = house.modules
     bodies = [m for m in modules if not m.is_face]
     print(f"modules {len(modules)} ({len(bodies)} without faces), lines {sum(m.lines for m in modules):,}")
@@ -40,7 +40,7 @@ def print_sizes(house: House) -> None:
 
 
 def print_floors(house: House) -> None:
-    """Circles and import floors, counting all imports."""
+    """Print circles and import floors. All imports count, also lazy ones."""
     circles = find_circles(house.module_graph) + find_circles(house.room_graph)
     print(f"circles {len(circles)}")
     for circle in circles:
@@ -53,7 +53,7 @@ def print_floors(house: House) -> None:
 
 
 def print_code(house: House) -> None:
-    """`Any`, lengths of functions, the largest holders of state, names of functions."""
+    """Print how often `Any` is used, the lengths of functions, and the classes with the most attributes."""
     count = sum(isinstance(n, ast.Name) and n.id == "Any" for m in house.modules for n in ast.walk(m.tree))
     print(f"Any {count}")
     lengths = sorted(f.end_lineno - f.lineno + 1 for m in house.modules for f in m.functions)
@@ -68,7 +68,7 @@ def print_code(house: House) -> None:
 
 
 def count_call() -> tuple[Counter[str], list[str]]:
-    """(own functions entered -> how often, frames at the tool's body) of one API call with one tool, the second in a process."""
+    """Run one API call with one tool, the second in this process. Return (function -> number of entries, frames in the tool)."""
     from toolloop_jupyter import Harness, aagent
     from toolloop_jupyter.teaching import ScriptedModel, call
 

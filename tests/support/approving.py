@@ -15,7 +15,7 @@ class Item(BaseModel):
 
 
 class Desk:
-    """One tool that notes what it was called with, and a session that asks about it."""
+    """A session that asks about its tool `send`. The tool stores the arguments of its calls."""
 
     def __init__(self, *turns, tool=None, **options):
         self.ran = []
@@ -33,7 +33,7 @@ class Desk:
         self.events = []
 
     async def run(self, decide, prompt="Go."):
-        """One turn; `decide(approval)` is called for each request, in the place of a person."""
+        """Run a turn. `decide(approval)` answers each request, in place of a person."""
         async for event in self.session.astream(prompt):
             self.events.append(event)
             if isinstance(event, Approval) and not event.answered:
@@ -42,7 +42,7 @@ class Desk:
 
 
 async def asked(session, scope="call", prompt="Go."):
-    """Run a turn and allow everything; the (tool, why) of each request."""
+    """Run a turn and allow every call. Return (tool, reason) of each request for approval."""
     seen = []
     async for event in session.astream(prompt):
         if isinstance(event, Approval) and not event.answered:

@@ -18,7 +18,7 @@ PASSED = {
 
 
 async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
-    """One streamed model call; returns the assembled message, with "finish_reason" and "usage" in it."""
+    """Make one streamed model call. Return the complete message, with "finish_reason" and "usage" in it."""
     name = getattr(model, "model", model)
     ensure(name)
     sent = [
@@ -41,7 +41,7 @@ async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
 
 
 def tool(name: str, description: str, properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """A tool's schema; a property without a "default" is required."""
+    """Return the schema of a tool. A property without a "default" is required."""
     required = [key for key, value in properties.items() if "default" not in value]
     parameters = {"type": "object", "properties": dict(properties), "required": required, **more}
     return {
@@ -62,7 +62,7 @@ class Talk:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     async def say(self, prompt: str) -> str:
-        """One turn; `calls` then has this turn's calls."""
+        """Run a turn, and return the answer. Afterwards, `calls` has the turn's calls."""
         self.messages.append({"role": "user", "content": prompt})
         self.calls = []
         for _ in range(12):

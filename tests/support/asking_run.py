@@ -1,4 +1,4 @@
-"""A notebook with one run of every kind of block, for tests that look at it in several places."""
+"""A notebook with each kind of block. Several tests in a browser look at it."""
 
 from __future__ import annotations
 

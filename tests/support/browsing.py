@@ -1,4 +1,4 @@
-"""A notebook open in JupyterLab or Notebook 7, driven the way a person does it, with everything noted that must not be.
+"""A notebook in JupyterLab or Notebook 7. A test uses it as a person does, and everything that must not happen is noted.
 
     with browser_context(chromium) as context, Desk(server, context.new_page()) as desk:
         desk.open("a.ipynb")
@@ -6,7 +6,7 @@
         desk.click("Approve")
         desk.wait_for("done ·")
 
-Each wait has an end; what was on the page when it ended is in the message.
+Each wait has a time limit. The error after it says what was on the page.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _button(label: str) -> str:
 
 @contextmanager
 def browser_context(chromium: str, **options: Any) -> Iterator[Any]:
-    """A headless Chromium with one context, whose cache all pages share."""
+    """A headless Chromium with one context. All its pages share one cache."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -72,7 +72,7 @@ def browser_context(chromium: str, **options: Any) -> Iterator[Any]:
 
 
 class SharedPage:
-    """A page that several tests use one after the other: made when it is first asked for, and made anew after `drop`."""
+    """A page that several tests use, one after the other. It is made when a test first needs it, and again after `drop`."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -92,9 +92,9 @@ class SharedPage:
 
     @contextmanager
     def desk(self, server: JupyterServer, has_failed: Callable[[], bool] = lambda: False) -> Iterator[Desk]:
-        """A Desk on this page. At its end nothing is left for the next one: no settings, no kernel but the shared one, and that idle.
+        """Return a Desk on this page. At its end, nothing is left for the next test: no settings, and no kernel but the shared one.
 
-        After a failure the page goes, and the shared kernel with what waits in it.
+        After a failure, the page and the shared kernel are closed, since something may still wait in them.
         """
         is_fine = False
         try:
@@ -115,15 +115,16 @@ class SharedPage:
                 self._page.goto(NOWHERE)
 
     def drop(self) -> None:
-        """Close the page, whatever is on it."""
+        """Close the page."""
         if self._page is not None:
             self._page.close(run_before_unload=False)
             self._page = None
 
 
 class Desk:
-    """What one test does on a page, which may have served others. `errors` has the console's errors and uncaught exceptions,
-    `outside` the requests that would have left. They do not leave in the browser of `browser_context`.
+    """What one test does on a page, which other tests may have used before.
+
+    `errors` has the console's errors and uncaught exceptions. `outside` has the requests to other machines; the browser of `browser_context` does not send them.
     """
 
     def __init__(self, server: JupyterServer, page: Any) -> None:
@@ -152,7 +153,7 @@ class Desk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the page as the next test expects it: with its size, its sidebar, and nothing open; else not at all."""
+        """Leave the page as the next test expects it: the same size and sidebar, nothing open. If this fails, close the page."""
         if not self.page.is_closed():
             self.page.evaluate(_END_WATCHES)
             self.page.emulate_media(media="null")
@@ -167,10 +168,10 @@ class Desk:
     # --- notebook -----------------------------------------------------------------------------------------
 
     def open(self, name: str, app: App = "lab", *, kernel: bool = True, anew: bool = False) -> None:
-        """Open a notebook and wait until it is there, with its kernel idle unless `kernel` is false.
+        """Open a notebook. Wait until it is there and, unless `kernel` is false, until its kernel is idle.
 
-        A page that shows JupyterLab opens it there, which takes a fifth of the processor time; `anew` loads the page all the
-        same: for settings that have changed, and for what a script may have left.
+        If the page shows JupyterLab already, the notebook is opened there: this takes a fifth of the processor time. With
+        `anew`, the page is loaded again: for changed settings, and to remove what a script may have left.
         """
         self.app = app
         if app == "lab" and not anew and self.page.evaluate(_IS_LAB):
@@ -184,7 +185,7 @@ class Desk:
             self.until(_IDLE, "an idle kernel")
 
     def choose_no_kernel(self) -> None:
-        """Answer the question for a kernel, which comes where the notebook's own does not exist, with none."""
+        """Choose no kernel. The front-end asks this if the notebook's own kernel does not exist."""
         dialog = self.page.locator(".jp-Dialog")
         self.see(dialog, "the question for a kernel")
         dialog.locator("button:has-text('No Kernel')").click()
@@ -199,24 +200,24 @@ class Desk:
         self.menu("Run", "Run All Cells")
 
     def save(self) -> None:
-        """Save, and wait until it is written."""
+        """Save the notebook, and wait until the file is written."""
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
 
     def until(self, condition: str, what: str, timeout: float = PATIENCE, argument: Any = None) -> Any:
-        """Wait for a JavaScript function to give something true; raises AssertionError that tells what is there."""
+        """Wait until a JavaScript function returns a true value. The AssertionError after the time limit says what is on the page."""
         return self._waiting(
             lambda: self.page.wait_for_function(condition, arg=argument, timeout=timeout * 1000), what
         )
 
     def read_until(self, script: str, expected: Any) -> Any:
-        """Read what a JavaScript function gives, again until it is `expected`; the last that was read, for the test to compare."""
+        """Call a JavaScript function until it returns `expected`. Return its last value, so that the test can compare it."""
         end = time.monotonic() + PATIENCE
         while (found := self.page.evaluate(script)) != expected and time.monotonic() < end:
             self.page.wait_for_timeout(50)
         return found
 
     def until_noted(self, is_there: Callable[[], bool], what: str) -> None:
-        """Wait until something is in `outside`, `dialogs` or another note of this page, to which the browser tells it a moment later."""
+        """Wait until something is in `outside`, `dialogs` or another list of this page. The browser adds it a moment later."""
         end = time.monotonic() + PATIENCE
         while not is_there():
             assert time.monotonic() < end, f"waited for {what}: {self.outside} {self.dialogs} {self.errors}"
@@ -228,15 +229,15 @@ class Desk:
         self.until(condition, f"the output {text!r}", timeout, text)
 
     def wait_until_done(self, timeout: float = PATIENCE) -> None:
-        """Wait until every cell has run (none has the [*])."""
+        """Wait until every cell has run: none shows [*]."""
         self.until(f"() => {_DONE}({_SHOWN})", "all cells to have run", timeout)
 
     def come_to_rest(self) -> None:
-        """Wait until the open notebook's kernel has nothing to do: what it tells the page then ends with this test."""
+        """Wait until the notebook's kernel has nothing to do, so that it sends nothing to the next test."""
         self.until(_AT_REST, "a kernel at rest")
 
     def watch(self, begin: str) -> None:
-        """Call a JavaScript function that begins to watch something; what it returns is called at the end, and has to stop that."""
+        """Call a JavaScript function that begins to watch something. At the end, the function that it returns is called, to stop."""
         self.page.evaluate(f"() => {{ (window.watches ??= []).push(({begin})()); }}")
 
     def cell(self, number: int) -> Any:
@@ -247,8 +248,8 @@ class Desk:
         return str(self.cell(number).inner_text())
 
     def set_theme(self, name: Literal["Light", "Dark"]) -> None:
-        """Change JupyterLab's theme; wait for its styles, until its colours have faded, and for the end of its splash: two at once
-        are an error of JupyterLab's.
+        """Change JupyterLab's theme. Wait for its styles, and until its colours have faded and its splash screen is gone: two
+        splash screens at once are an error of JupyterLab.
         """
         self.page.evaluate(
             "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})",
@@ -262,7 +263,7 @@ class Desk:
     # --- what a person clicks ------------------------------------------------------------------------------
 
     def button(self, label: str) -> Any:
-        """Our enabled buttons with this label."""
+        """Return our enabled buttons with this label."""
         return self.page.locator(f".jp-OutputArea {_button(label)}")
 
     def click(self, label: str, timeout: float = PATIENCE) -> None:
@@ -278,11 +279,11 @@ class Desk:
         self._waiting(lambda: locator.first.wait_for(state="visible", timeout=timeout * 1000), what)
 
     def see_number(self, locator: Any, number: int, what: str) -> None:
-        """Wait until so many elements fit the locator. Widgets come and go a moment after what they belong to."""
+        """Wait until this number of elements fits the locator. Widgets come and go a moment later than the rest of an output."""
         self.until_noted(lambda: locator.count() == number, what)
 
     def button_or(self, label: str, number: int, text: str) -> Any:
-        """Wait for the button, or for the text, in that cell; the button's element, or None for the text."""
+        """Wait for the button or for the text in this cell. Return the button's element; None if the text came first."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if found := self.cell(number).locator(_button(label)).element_handles():
@@ -293,7 +294,7 @@ class Desk:
         raise AssertionError(f"neither {label!r} nor {text!r} came: {self.text_of(number)}")
 
     def has_gone(self, element: Any, what: str) -> None:
-        """Wait until this very element is not to be seen any more; another like it may have come."""
+        """Wait until this element is no longer visible. There may be another element like it."""
         self._waiting(
             lambda: element.wait_for_element_state("hidden", timeout=PATIENCE * 1000), f"the end of {what}"
         )
@@ -301,7 +302,7 @@ class Desk:
     # --- what is left of it --------------------------------------------------------------------------------
 
     def screenshot(self, name: str, part: Any = None) -> None:
-        """A picture of the page (or a part of it) in build/screenshots."""
+        """Save a picture of the page, or of a part of it, in build/screenshots."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         (part or self.page).screenshot(path=SCREENSHOTS / f"{name}.png", animations="disabled")
 
@@ -314,7 +315,7 @@ class Desk:
     # --- inside -------------------------------------------------------------------------------------------
 
     def _close_notebooks(self) -> None:
-        """Close what JupyterLab has open, without a question about what is not saved; nothing on another page."""
+        """Close everything that is open in JupyterLab, without a question about unsaved files. On another page, do nothing."""
         if self.page.evaluate(_IS_LAB):
             self.page.evaluate(_CLOSE_ALL)
             self.page.wait_for_function(f"() => !{_OPEN}.length")

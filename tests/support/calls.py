@@ -1,4 +1,4 @@
-"""The block of a tool call in a state that a test writes down."""
+"""Makes the block of a tool call. The test says in which state the call is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolloop_jupyter.notebook.transcript.calls import call_block as draw
 
 
 def asked_about(call: ToolCall, decision: Decision | None) -> Approval:
-    """A request for approval of this call, with its decision."""
+    """Return a request for approval of this call, with its decision."""
     approval = Approval(call.name, call.input, call_id=call.id)
     if decision is not None:
         approval._decide(decision)
@@ -29,7 +29,7 @@ def call_block(
     brief: bool = False,
     **texts: str,
 ) -> Block:
-    """The block of a call; `state` is "waiting", "running" or "done"."""
+    """Return the block of a call. `state` is "waiting", "running" or "done"."""
     approval = asked_about(call, decision) if decision is not None or state == "waiting" else None
     step = CallStep(call, 0, approval, result, is_over=state == "done", is_brief=brief)
     return draw(step, outputs, **texts)

@@ -1,4 +1,4 @@
-"""A run whose picture has every kind of row: calls of the model, an approval, tools, an error, a hostile name."""
+"""A run whose diagram has each kind of row: calls of the model, an approval, tools, an error, a hostile name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HOSTILE = '\uffff\x00\ud800\u202e"/><script>alert(1)</script>&#0;]]>'
 
 
 def a_run(**more) -> Result:
-    """A finished run of 3.4 seconds."""
+    """Return a finished run of 3.4 seconds."""
     from toolloop_jupyter.api import NOTEBOOK
 
     spans = (

@@ -1,4 +1,4 @@
-"""Disks that are full, for tests of what writes files."""
+"""A disk that is full, for tests of code that writes files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file can be longer than `size` bytes: what writes more gets an OSError in the middle, as on a full disk."""
+    """Inside this context, no file can be longer than `size` bytes. Code that writes more gets an OSError, as on a full disk."""
     resource = pytest.importorskip("resource", reason="limits of a process are POSIX")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

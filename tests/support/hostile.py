@@ -1,4 +1,4 @@
-"""Every block and card with one foreign string in every place that foreign text can reach, and a reader of the result."""
+"""Makes every block and card with one hostile string in each place that a model's or a tool's text can reach. Reads the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from toolloop_jupyter.notebook.widgets.approval_card import error_html, field_sp
 
 
 class Displays:
-    """A value whose own display methods give the string in every form."""
+    """A value whose display methods return the string, in each format."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -69,7 +69,7 @@ class Svgs(Displays):
 
 @dataclass
 class Model:
-    """An output with the string in a field, a list, a nested model and a name."""
+    """An answer with the string in a field, a list, a nested model and a name."""
 
     field: Any
     items: Any
@@ -77,14 +77,14 @@ class Model:
 
 
 def approval(p: str) -> Approval:
-    """A request whose name, arguments, description, source, schema and reason are the string."""
+    """Return a request for approval. Its name, arguments, description, source, schema and reason are the string."""
     schema = {"properties": {p: {"type": "string", "description": p}}}
     given = {p: p, "x": [p, {p: p}]}
     return Approval(p, given, call_id="1", description=p, source=p, schema=schema, question=p, row=p)
 
 
 def run(p: str) -> Result:
-    """A whole run made of the string."""
+    """Return a run in which every text is the string."""
     asked = approval(p)
     asked._decide(Decision(True, p, {p: p + "!"}, "click"))
     call = ToolCall("1", p, p, {p: p})
@@ -103,7 +103,7 @@ def run(p: str) -> Result:
 
 
 def calls(p: str) -> dict[str, Block]:
-    """Tool calls in their states."""
+    """Return a tool call in each state."""
     call = ToolCall("1", p, p, {p: p, "deep": {p: [p]}})
     made = ToolResult("1", p, value=p, ran=True, full_length=10_000_000)
     failed = ToolResult("1", p, is_error=True, traceback=p, ran=True)
@@ -131,7 +131,7 @@ def calls(p: str) -> dict[str, Block]:
 
 
 def rows(p: str) -> dict[str, Block]:
-    """Many rows whose columns, cells, answers and errors are the string: while they run, and at their end."""
+    """Return many rows, while they run and at their end. Their columns, cells, answers and errors are the string."""
     answers = (run(p), dataclasses.replace(run(p), output=Model(p, [p])))
     some = [
         Row(0, "0", {p: p, "deep": {p: [p]}, "value": Displays(p)}, answers[0]),
@@ -148,7 +148,7 @@ def rows(p: str) -> dict[str, Block]:
 
 @cache
 def blocks(p: str) -> dict[str, Block]:
-    """All blocks."""
+    """Return all blocks."""
     streaming = StreamingText()
     streaming.add(p)
     model = Model(p, [Model(p, [p]), Model(p, {p: p})], {p: [p, {p: p}]})
@@ -173,7 +173,7 @@ def blocks(p: str) -> dict[str, Block]:
 
 
 def cards(p: str) -> dict[str, str]:
-    """The HTML of the widgets' parts."""
+    """Return the HTML of the parts of the widgets."""
     asked = approval(p)
     specs = field_specs(asked.schema, asked.input)
     return {
@@ -185,7 +185,7 @@ def cards(p: str) -> dict[str, str]:
 
 @cache
 def pages(p: str) -> dict[str, str]:
-    """The HTML of everything, by what it is."""
+    """Return the HTML of everything: name -> HTML."""
     shown = {
         "bundle md": show_bundle({"text/markdown": p}).html,
         "bundle tex": show_bundle({"text/latex": p}).html,
@@ -211,7 +211,7 @@ _ATTRIBUTES = frozenset(
 
 
 class Reader(HTMLParser):
-    """Reads a page and lists what is wrong with it: elements, attributes, addresses, styles, and balance."""
+    """Reads a page, and lists what is wrong with it: elements, attributes, addresses, styles, tags that do not match."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

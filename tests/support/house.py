@@ -1,6 +1,6 @@
-"""The package read as text: its modules, their imports (lazy and typing-only ones count), its rooms and floors.
+"""Reads the package as text: its modules, their imports (also lazy ones, and those only for types), its rooms and floors.
 
-`tests/test_architecture.py` holds the rules with it; `tests/house.py` prints the figures.
+`tests/test_architecture.py` uses it to check the rules, `tests/house.py` to print figures.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The package that holds it: "core/models"; "api" for `api.py`, "" for the public names."""
+        """The package that contains the module, for example "core/models"; "api" for `api.py`, "" for the public names."""
         folder, _, stem = self.name.rpartition("/")
         return folder or ("" if stem == "__init__.py" else stem.removesuffix(".py"))
 
@@ -59,7 +59,7 @@ class Module:
 
     @property
     def dotted(self) -> str:
-        """Its absolute name: "toolloop_jupyter.core.models.call"."""
+        """The module's absolute name, for example "toolloop_jupyter.core.models.call"."""
         stem = self.name.removesuffix(".py").removesuffix("__init__").rstrip("/").replace("/", ".")
         return f"{PACKAGE}.{stem}" if stem else PACKAGE
 
@@ -82,7 +82,7 @@ class Module:
 
 
 def read_modules() -> tuple[Module, ...]:
-    """Every Python file of the installed package."""
+    """Return a Module for each Python file of the installed package."""
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None
     assert spec.origin is not None
@@ -111,7 +111,7 @@ def _imports(module: Module) -> Iterator[Import]:
 
 
 def _targets(module: Module, node: ast.AST) -> list[str]:
-    """The absolute names that an `import`, a `from … import` or an `import_module("…")` may load."""
+    """Return the absolute names that an `import`, a `from … import` or an `import_module("…")` may load."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -127,7 +127,7 @@ def _targets(module: Module, node: ast.AST) -> list[str]:
 
 
 class House:
-    """Modules as one graph: who imports whom, a face's names taken to the module that defines them."""
+    """The graph of the modules: who imports whom. A name in a room's `__init__.py` counts for the module that defines it."""
 
     def __init__(self, modules: tuple[Module, ...]) -> None:
         self.modules = modules
@@ -135,7 +135,7 @@ class House:
         self._exports = {m.dotted: self._names_of_face(m) for m in modules if m.is_face}
 
     def _names_of_face(self, face: Module) -> dict[str, str]:
-        """Name -> the module that a face takes it from."""
+        """Return name -> the module from which a room's `__init__.py` imports it."""
         found = {}
         for item in face.imports:
             if item.is_ours and not item.typing_only:
@@ -144,7 +144,7 @@ class House:
         return found
 
     def module_of(self, target: str) -> str | None:
-        """The module that an import of `target` needs; through a face, the one behind it."""
+        """Return the module that defines `target`. The import may name a room's `__init__.py`."""
         if target in self.by_name:
             return target
         home, _, name = target.rpartition(".")
@@ -156,13 +156,13 @@ class House:
         return home if home in self.by_name else None
 
     def room_of(self, target: str) -> str | None:
-        """The room that an import of `target` enters."""
+        """Return the room that an import of `target` enters."""
         name = target if target in self.by_name else target.rpartition(".")[0]
         return self.by_name[name].room if name in self.by_name else None
 
     @functools.cached_property
     def module_graph(self) -> Mapping[str, frozenset[str]]:
-        """Module -> modules that it imports, faces apart."""
+        """Return module -> the modules that it imports, without each `__init__.py`."""
         graph = {}
         for module in self.modules:
             if module.is_face:
@@ -177,7 +177,7 @@ class House:
 
     @functools.cached_property
     def room_graph(self) -> Mapping[str, frozenset[str]]:
-        """Room -> rooms that it imports; the public names in `__init__.py` are no room."""
+        """Return room -> the rooms that it imports. The public names in `__init__.py` are no room."""
         graph: dict[str, set[str]] = {}
         for module in self.modules:
             if module.room == "":
@@ -187,13 +187,13 @@ class House:
         return {room: frozenset(needed) for room, needed in graph.items()}
 
     def graph_in(self, room: str) -> Mapping[str, frozenset[str]]:
-        """The part of the module graph that lies within a room."""
+        """Return the part of the module graph that lies within a room."""
         inside = {m.dotted for m in self.modules if m.room == room and not m.is_face}
         return {name: self.module_graph[name] & inside for name in inside}
 
 
 def find_circles(graph: Mapping[str, frozenset[str]]) -> list[set[str]]:
-    """The groups of nodes that reach each other (Tarjan's strongly connected components of two and more)."""
+    """Return the groups of nodes that reach each other: Tarjan's strongly connected components of two or more nodes."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -225,7 +225,7 @@ def find_circles(graph: Mapping[str, frozenset[str]]) -> list[set[str]]:
 
 
 def count_floors(graph: Mapping[str, frozenset[str]]) -> int:
-    """How many nodes the longest way down has. Only for a graph without circles."""
+    """Return the number of nodes on the longest path. The graph must have no circles."""
 
     @functools.cache
     def height(node: str) -> int:
@@ -235,7 +235,7 @@ def count_floors(graph: Mapping[str, frozenset[str]]) -> int:
 
 
 def count_attributes(node: ast.ClassDef) -> int:
-    """The attributes that objects of a class have: fields in its body, and what its methods assign to `self`."""
+    """Return the number of attributes of a class's objects: fields in its body, and what its methods assign to `self`."""
     fields = {
         s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
     }

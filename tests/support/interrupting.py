@@ -1,4 +1,4 @@
-"""Where a run can be when ■ is pressed, and how a test gets there, for the tests of interrupts on each stack."""
+"""The points of a run at which a test presses ■, and how the test gets there. For the tests of interrupts on each stack."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A Jupyter server with JupyterLab and Notebook 7 in folders of its own, and notebooks to open in it.
+"""A Jupyter server with JupyterLab and Notebook 7, and notebooks to open in it.
 
-Nothing of the machine counts: its root, configuration, data, settings, runtime and IPython folders are new, its kernel
-is the Python that runs the tests, and it asks nobody for news.
+The machine's settings have no effect: the root, configuration, data, settings, runtime and IPython folders are new, the kernel
+is the Python that runs the tests, and the server asks nobody for news.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class JupyterServer:
     # --- files --------------------------------------------------------------------------------------------
 
     def notebook(self, name: str, cells: Sequence[str], **metadata: Any) -> str:
-        """Write a notebook of code cells; return its path for the front-ends."""
+        """Write a notebook of code cells. Return its path for the front-ends."""
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         made.metadata.update(kernelspec={"name": "python3", "display_name": "Python 3"}, **metadata)
         nbformat.write(made, self.root / name)
@@ -83,11 +83,11 @@ class JupyterServer:
         nbformat.write(notebook, self.root / name)
 
     def read(self, name: str) -> Any:
-        """A notebook as it was saved."""
+        """Return a notebook as it was saved."""
         return nbformat.read(self.root / name, as_version=4)
 
     def settings(self, plugin: str, values: dict[str, Any] | None) -> None:
-        """Set a person's settings of a front-end's plugin ("@jupyterlab/…:name"), or take them back with None."""
+        """Set a person's settings for a plugin of a front-end ("@jupyterlab/…:name"). None removes them."""
         package, _, name = plugin.partition(":")
         self._has_settings = True
         file = self._settings / package / f"{name}.jupyterlab-settings"
@@ -97,7 +97,7 @@ class JupyterServer:
             file.write_text(json.dumps(values), "utf-8")
 
     def forget_settings(self) -> bool:
-        """Take back all settings, those too that a front-end has written; tell whether any came from `settings`."""
+        """Remove all settings, also those that a front-end has written. Return True if one of them came from `settings`."""
         shutil.rmtree(self._settings, ignore_errors=True)
         had, self._has_settings = self._has_settings, False
         return had
@@ -105,7 +105,7 @@ class JupyterServer:
     # --- kernels ------------------------------------------------------------------------------------------
 
     def share_kernel(self, name: str) -> str:
-        """Give a notebook the kernel that all tests share, so that litellm is imported once; return its id."""
+        """Connect a notebook to the kernel that all tests share, so that litellm is imported only once. Return the kernel's id."""
         alive = {kernel["id"] for kernel in self.api("GET", "kernels")}
         kernel = {"id": self._shared} if self._shared in alive else {"name": "python3"}
         made = self.api(
@@ -115,29 +115,29 @@ class JupyterServer:
         return self._shared
 
     def kernel_of(self, name: str) -> str:
-        """The id of the kernel that a notebook is connected to."""
+        """Return the id of the kernel to which a notebook is connected."""
         return next(s["kernel"]["id"] for s in self.api("GET", "sessions") if s["path"] == name)
 
     def interrupt(self, name: str) -> None:
         self.api("POST", f"kernels/{self.kernel_of(name)}/interrupt")
 
     def end_shared_kernel(self) -> None:
-        """Shut the shared kernel down, with whatever a failed test left waiting in it; the next one to ask has a new one."""
+        """End the shared kernel, in which a failed test may have left something that waits. The next test gets a new one."""
         if self._shared in {kernel["id"] for kernel in self.api("GET", "kernels")}:
             self.api("DELETE", f"kernels/{self._shared}")
 
     def end_own_kernels(self) -> None:
-        """Shut all kernels down but the shared one."""
+        """End all kernels except the shared one."""
         for kernel in self.api("GET", "kernels"):
             if kernel["id"] != self._shared:
                 self.api("DELETE", f"kernels/{kernel['id']}")
 
     def close(self, name: str) -> None:
-        """Shut the notebook's own kernel down."""
+        """End the notebook's own kernel."""
         self.api("DELETE", f"kernels/{self.kernel_of(name)}")
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
-        """One request to the server's REST interface; its JSON."""
+        """Send a request to the server's REST interface. Return the JSON of the response."""
         data = json.dumps(body).encode() if body is not None else b"" if method == "POST" else None
         request = urllib.request.Request(f"{self.url}/api/{path}", data, method=method)
         with urllib.request.urlopen(request, timeout=30) as response:
@@ -212,7 +212,7 @@ class JupyterServer:
         return {**kept, **made, "JUPYTER_PREFER_ENV_PATH": "0", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
     def _answers(self, seconds: float) -> bool:
-        """Wait until the server answers; False once its process has ended. Raises TimeoutError after so many seconds."""
+        """Wait until the server answers. Return False if its process has ended. Raises TimeoutError after the time limit."""
         assert self._process is not None
         end = time.monotonic() + seconds
         while self._process.poll() is None:

@@ -1,4 +1,4 @@
-"""A live kernel, driven the way a front-end drives it; nothing here can hang, for every wait has an end.
+"""A live kernel, which a test uses as a front-end does. Nothing here can hang, since each wait has a time limit.
 
     with LiveKernel() as kernel:
         run = kernel.submit("await something_with_a_button()")
@@ -6,10 +6,10 @@
         kernel.wait(run)
         assert run.status == "ok"
 
-By default comm messages go to the main shell, as VS Code, Colab and plain clients send them; `kernel.create_subshell()`
-and the `subshell=` argument do what JupyterLab 4.4 and later does. The kernel may be of any Python that has ipykernel
-(`LiveKernel(python=...)`), also one much older than the client's. It starts in a folder of its own, with an IPython
-folder of its own, so that neither the source tree nor somebody's profile gets in.
+By default, comm messages go to the main shell, as from VS Code, Colab and plain clients. With `kernel.create_subshell()` and the
+argument `subshell=`, they go to a subshell, as from JupyterLab 4.4 and later. The kernel may run any Python that has ipykernel
+(`LiveKernel(python=...)`), also an ipykernel much older than the client. It starts in a new folder, with a new IPython folder, so
+that neither the source tree nor a person's profile has an effect.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ QUIET = {
 
 
 class KernelTimeout(AssertionError):
-    """What was waited for did not come; the message tells what did."""
+    """Raised if a wait ends without success. The message says what has happened instead."""
 
 
 class KernelDied(AssertionError):
-    """The kernel's process ended while something was expected of it."""
+    """Raised if the kernel's process ends during a wait."""
 
 
 @dataclass
 class Output:
-    """One output of a cell, as a front-end shows it now: `update_display_data` has been applied."""
+    """One output of a cell, as a front-end shows it now, with all updates."""
 
     kind: str
     """stream, display_data, execute_result or error."""
@@ -66,7 +66,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """What a plain-text reader sees."""
+        """The output as a viewer without HTML shows it."""
         if self.kind == "error":
             return "\n".join(self.data["traceback"])
         return self.data.get("text" if self.kind == "stream" else "text/plain", "")
@@ -74,7 +74,7 @@ class Output:
 
 @dataclass
 class Execution:
-    """One cell that was sent. `status` is "" until its reply is there, then ok, error or aborted."""
+    """One cell that was sent. `status` is "" until the reply comes, then "ok", "error" or "aborted"."""
 
     code: str
     msg_id: str
@@ -94,7 +94,7 @@ class Execution:
 
     @property
     def seconds(self) -> float:
-        """From busy to idle; 0.0 for a cell that did not run (an aborted one is said to be busy, too)."""
+        """The seconds from busy to idle; 0.0 for a cell that did not run. (The kernel says "busy" for an aborted cell, too.)"""
         if self.began is None or self.ended is None or self.status == "aborted":
             return 0.0
         return self.ended - self.began
@@ -112,7 +112,7 @@ class Execution:
 
     @property
     def text(self) -> str:
-        """All outputs as plain text, one after the other."""
+        """All outputs as plain text."""
         return "\n".join(output.text for output in self.outputs)
 
     @property
@@ -121,7 +121,7 @@ class Execution:
 
     @property
     def value(self) -> str | None:
-        """The text of the cell's own value (`Out[n]`), or None."""
+        """The text of the cell's value (`Out[n]`), or None."""
         return next((o.text for o in self.outputs if o.kind == "execute_result"), None)
 
     @property
@@ -133,7 +133,7 @@ class Execution:
 
 @dataclass
 class Widget:
-    """A comm of ipywidgets, with the state that the kernel last told."""
+    """A comm of ipywidgets, with the state that the kernel sent last."""
 
     comm_id: str
     state: dict[str, Any]
@@ -149,7 +149,7 @@ class Widget:
 
 
 class _ThisSpec(KernelSpecManager):
-    """Offers one kernel, made from an executable, whatever is installed on the machine."""
+    """Offers one kernel: a Python executable. The kernels that are installed on the machine do not count."""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         python = self.parent.python
@@ -162,7 +162,7 @@ class _Manager(KernelManager):
 
 
 class LiveKernel:
-    """See the module. `messages` holds everything that came on the iopub channel, `widgets` every comm by id."""
+    """See the module. `messages` has everything that came on the iopub channel. `widgets` has every comm: id -> widget."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class LiveKernel:
         env: Mapping[str, str | None] | None = None,
         start_timeout: float = PATIENCE,
     ) -> None:
-        """Describe the kernel; `start()` starts it. A None in `env` removes a variable."""
+        """Describe the kernel; `start()` starts it. None in `env` removes a variable."""
         self.python = str(python or sys.executable)
         self.cwd, self.env, self.start_timeout = cwd, dict(env or {}), start_timeout
         self.executions: dict[str, Execution] = {}
@@ -215,7 +215,7 @@ class LiveKernel:
         return self
 
     def stop(self) -> None:
-        """End the kernel's process, at once, and close everything."""
+        """End the kernel's process at once, and close everything."""
         with contextlib.suppress(AttributeError):  # start() came not so far
             self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
@@ -234,16 +234,16 @@ class LiveKernel:
 
     @property
     def pid(self) -> int:
-        """The kernel's process id."""
+        """The id of the kernel's process."""
         return int(self.manager.provisioner.pid)
 
     @property
     def folder(self) -> Path:
-        """The folder that it was started in."""
+        """The folder in which the kernel was started."""
         return Path(self.cwd or self._home)
 
     def interrupt(self) -> None:
-        """What the ■ button does: SIGINT."""
+        """Do what the button ■ does: send SIGINT."""
         self.manager.interrupt_kernel()
 
     # --- cells --------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class LiveKernel:
         silent: bool = False,
         subshell: str | None = None,
     ) -> Execution:
-        """Send a cell and come back at once; several of them queue up in the kernel, as Run All does."""
+        """Send a cell, and return at once. Several cells wait in the kernel's queue, as after Run All."""
         content = {
             "code": code,
             "silent": silent,
@@ -273,17 +273,17 @@ class LiveKernel:
         return execution
 
     def wait(self, *executions: Execution, timeout: float = PATIENCE) -> None:
-        """Wait until these cells are done; raise KernelTimeout, with what they put out so far."""
+        """Wait until these cells are done. Raises KernelTimeout, which has their outputs so far."""
         self.wait_until(lambda: all(e.done for e in executions), timeout, "the end of " + _shown(executions))
 
     def execute(self, code: str, timeout: float = PATIENCE, **options: Any) -> Execution:
-        """Send a cell and wait for its end."""
+        """Send a cell, and wait for its end."""
         execution = self.submit(code, **options)
         self.wait(execution, timeout=timeout)
         return execution
 
     def run_all(self, *cells: str, timeout: float = PATIENCE, **options: Any) -> list[Execution]:
-        """Queue cells at once and wait for all."""
+        """Send all cells at once, and wait for all."""
         executions = [self.submit(cell, **options) for cell in cells]
         self.wait(*executions, timeout=timeout)
         return executions
@@ -291,7 +291,7 @@ class LiveKernel:
     # --- waiting ------------------------------------------------------------------------------------------
 
     def wait_until(self, condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:
-        """Handle messages until `condition()` is true, and return it; raise KernelTimeout after `timeout` seconds."""
+        """Handle messages until `condition()` is true, and return its value. Raises KernelTimeout after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not (found := condition()):
             left = deadline - time.monotonic()
@@ -304,7 +304,7 @@ class LiveKernel:
         return found
 
     def wait_for_text(self, text: str, timeout: float = PATIENCE) -> Execution:
-        """Wait until an output of any cell contains `text`; return that cell's execution."""
+        """Wait until an output of any cell contains `text`. Return the Execution of this cell."""
 
         def found() -> Execution | None:
             return next((e for e in self.executions.values() if text in e.text or text in e.html), None)
@@ -312,7 +312,7 @@ class LiveKernel:
         return self.wait_until(found, timeout, f"an output with {text!r}")
 
     def settle(self, seconds: float = 0.3) -> None:
-        """Handle whatever comes within so many seconds: for asserting that something does not happen."""
+        """Handle all messages that come within `seconds`. A test can then check that something did not happen."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self._pump(left)
@@ -320,11 +320,11 @@ class LiveKernel:
     # --- widgets ------------------------------------------------------------------------------------------
 
     def open_widgets(self, model: str = "") -> list[Widget]:
-        """Open widgets, oldest first; all, or those of one model such as "ButtonModel"."""
+        """Return the open widgets, oldest first: all, or those of one model such as "ButtonModel"."""
         return [w for w in self.widgets.values() if w.open and (not model or w.model == model)]
 
     def on_page(self) -> set[str]:
-        """Ids of the widgets that an output shows, with all that stand in them."""
+        """Return the ids of the widgets that an output shows, and of all widgets inside them."""
         found: set[str] = set()
         left = list(self._displayed)
         while left:
@@ -338,7 +338,7 @@ class LiveKernel:
     def button(self, label: str, timeout: float = PATIENCE) -> Widget:
         """Wait for a button that a person can click (on the page, open, enabled), with `label` in its description.
 
-        The newest. One that is made is not on the page yet: it may be disabled before it gets there.
+        Return the newest one. A button that was just made is not on the page yet, and may be disabled before it is.
         """
 
         def found() -> Widget | None:
@@ -361,23 +361,23 @@ class LiveKernel:
                 return button
 
     def click(self, label: str, *, timeout: float = PATIENCE, subshell: str | None = None) -> Widget:
-        """Click the newest open button with `label` in its description, once it is there."""
+        """Wait for a button with `label` in its description, and click the newest one."""
         button = self.button(label, timeout)
         self.click_widget(button, subshell=subshell)
         return button
 
     def click_widget(self, widget: Widget, *, subshell: str | None = None) -> None:
-        """Click this very button, also when it is closed by now (a late click)."""
+        """Click exactly this button, even if it is closed (a late click)."""
         sent = self.send_comm(widget, {"method": "custom", "content": {"event": "click"}}, subshell=subshell)
         self._clicks.add(sent)
 
     def set_state(self, widget: Widget, subshell: str | None = None, **state: Any) -> None:
-        """Change a widget's state as a person does: `set_state(text, value="new")`."""
+        """Change a widget's state, as a person does: `set_state(text, value="new")`."""
         self.send_comm(widget, {"method": "update", "state": state, "buffer_paths": []}, subshell=subshell)
         widget.state.update(state)
 
     def send_comm(self, widget: Widget, data: Mapping[str, Any], *, subshell: str | None = None) -> str:
-        """Send a comm message; return its id, the parent of whatever it brings about."""
+        """Send a comm message. Return its id: it is the parent of all messages that follow from it."""
         message = self._message("comm_msg", {"comm_id": widget.comm_id, "data": dict(data)}, subshell)
         self.client.shell_channel.send(message)
         return str(message["header"]["msg_id"])
@@ -387,11 +387,11 @@ class LiveKernel:
     def request(
         self, kind: str, content: Mapping[str, Any], *, timeout: float = PATIENCE, control: bool = False
     ) -> dict[str, Any]:
-        """Send any request, such as `complete_request`; return its reply's content."""
+        """Send any request, such as `complete_request`. Return the content of the reply."""
         return self.wait_for_reply(self.send(kind, content, control=control), timeout)
 
     def send(self, kind: str, content: Mapping[str, Any], *, control: bool = False) -> str:
-        """Send any request and come back at once with its message id."""
+        """Send any request, and return its message id at once."""
         message = self._message(kind, content)
         (self.client.control_channel if control else self.client.shell_channel).send(message)
         return str(message["header"]["msg_id"])
@@ -406,7 +406,7 @@ class LiveKernel:
         return "kernel subshells" in self.info.get("supported_features", [])
 
     def create_subshell(self) -> str:
-        """Make a subshell, a second shell thread of ipykernel 7; return its id."""
+        """Make a subshell, a second shell thread of ipykernel 7. Return its id."""
         assert self.has_subshells, f"this kernel has no subshells: {self.info.get('banner', '')!r}"
         return str(self.request("create_subshell_request", {}, control=True)["subshell_id"])
 
@@ -426,9 +426,9 @@ class LiveKernel:
         return [c.iopub_channel, c.shell_channel, c.stdin_channel, c.control_channel]
 
     def _pump(self, seconds: float) -> bool:
-        """Handle one message, waiting up to so many seconds for it; tell whether there was one.
+        """Wait for a message, and handle it. Return whether one came before the time limit.
 
-        One, so that a condition sees each state that the kernel has shown, however late this process looks.
+        Only one message is handled, so that a condition sees each state of the kernel, however late this process reads it.
         """
         ready = dict(self._poller.poll(max(0, int(seconds * 1000) or 1)))
         for channel in self._channels():
@@ -473,7 +473,7 @@ class LiveKernel:
                 widget.state.update(data.get("state", {}))
 
     def _update(self, content: dict[str, Any]) -> None:
-        """Replace every output with this display id, in whichever cell it is."""
+        """Replace each output with this display id, in all cells."""
         display_id = content["transient"]["display_id"]
         for execution in self.executions.values():
             for output in execution.outputs:
@@ -519,6 +519,6 @@ class LiveKernel:
 
 
 def _shown(executions: Any) -> str:
-    """Cells for an error message: their code's beginning, and the end of what they put out."""
+    """Return cells as text for an error message: the beginning of their code, and the end of their outputs."""
     cells = [f"{e.code.strip()[:60]!r} (status {e.status!r}, put out {e.text[-2000:]!r})" for e in executions]
     return ", ".join(cells) or "none"

@@ -1,4 +1,4 @@
-"""A key, a password, and a server that repeats whatever it was sent."""
+"""A key, a password, and a server that repeats everything that it gets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PASSWORD = "S3cretPw99"
 
 
 def echoing(status=401):
-    """A server that refuses each request and repeats everything it was sent in its error."""
+    """Return a server that refuses each request. Its error repeats the whole request."""
 
     def reply(request):
         headers = "; ".join(f"{name}: {value}" for name, value in request.headers.items())

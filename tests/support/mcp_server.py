@@ -1,6 +1,6 @@
-"""MCP servers for the tests: one that works, to be used in memory or run as a process, and processes that misbehave.
+"""MCP servers for the tests: one that works, in memory or as a process, and processes that misbehave.
 
-`python mcp_server.py KIND` runs one over stdio; `python mcp_server.py http` runs the one that works over HTTP.
+`python mcp_server.py KIND` runs a server over stdio. `python mcp_server.py http` runs the working one over HTTP.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 
 def make_server():
-    """A server with a tool for each thing that is tested."""
+    """Return a server that has a tool for each thing that is tested."""
     from mcp.server import MCPServer
     from mcp.server.elicitation import ElicitationResult
     from mcp.server.mcpserver import Context
@@ -149,7 +149,7 @@ def _flood():
 
 
 def _litter():
-    """Leave a child behind that heeds nothing, and end at the end of input."""
+    """Start a child that ignores SIGTERM, and end when the input ends."""
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
     print(f"child {child.pid}", file=sys.stderr, flush=True)
@@ -157,7 +157,7 @@ def _litter():
 
 
 def _stubborn():
-    """Heed neither the end of input nor SIGTERM."""
+    """Ignore the end of input, and SIGTERM."""
     import signal
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -172,7 +172,7 @@ SLIM_TOOLS = [
 
 
 def _slim():
-    """Start at once, since nothing is imported: `add`, and `slow`, which never answers; stderr has what is heard of it."""
+    """Start at once, since nothing is imported. The tool `slow` never answers; stderr says what happens to its calls."""
     for line in sys.stdin:
         message = json.loads(line)
         method, parameters = message.get("method"), message.get("params") or {}
@@ -212,19 +212,19 @@ KINDS = {
 
 
 def command(kind="good"):
-    """The words that start a server of this kind."""
+    """Return the words of the command that starts a server of this kind."""
     return [sys.executable, str(HERE), kind]
 
 
 def environment():
-    """`env=` for `connect()`: a server of ours imports what this process does."""
+    """Return `env=` for `connect()`, so that a server of ours imports the same packages as this process."""
     os.environ.setdefault("TOOLLOOP_TEST_PATH", os.pathsep.join(filter(None, sys.path)))
     return {"PYTHONPATH": "TOOLLOOP_TEST_PATH"}
 
 
 @contextlib.contextmanager
 def serve_http():
-    """Run the server that works in a process of its own, and give its address, at a port that the system gives it."""
+    """Run the working server in a process of its own, at a port that the system chooses. Return its address."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -252,12 +252,12 @@ _others = set()
 
 
 def leave_out_processes():
-    """From now on `list_processes` leaves out what runs now: the pools of other tests in this process."""
+    """From now on, `list_processes` leaves out the processes that run now: the pools of other tests in this process."""
     _others.update(list_processes())
 
 
 def list_processes():
-    """The processes that this one has started, and theirs; without those that have ended, and those that are left out."""
+    """Return the running processes that this process has started, and those that they have started, without those left out."""
     import psutil
 
     found = []
@@ -269,7 +269,7 @@ def list_processes():
 
 
 def is_alive(pid):
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Return whether a process runs. A process that has ended does not run, even if nobody has waited for its end."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):

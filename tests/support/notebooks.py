@@ -1,7 +1,7 @@
-"""A notebook run from top to bottom in a live kernel, with a person at the cells that ask.
+"""Runs a notebook from top to bottom in a live kernel, with a person at the cells that ask.
 
-What that person does at a cell is written in its tags, one for each card: `person approve`, `person edit keep=10`,
-`person deny not this one`, `person send name=Anna`. At every other cell nobody is there, as in nbconvert.
+The cell's tags say what the person does, one tag for each card: `person approve`, `person edit keep=10`,
+`person deny not this one`, `person send name=Anna`. At other cells nobody is there, as in nbconvert.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ENVIRONMENT = {
 
 
 class CellFailed(AssertionError):
-    """A cell that is not tagged raises-exception ended with an error."""
+    """Raised if a cell without the tag `raises-exception` ends with an error."""
 
 
 def run_notebook(path: Path, *, timeout: float = 120) -> Any:
-    """Run a notebook in its own folder; return it with its outputs. Raises CellFailed; KernelTimeout for a cell that hangs."""
+    """Run a notebook in its own folder. Return it with its outputs. Raises CellFailed, and KernelTimeout if a cell hangs."""
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     with _open_kernel(path.parent) as kernel:
@@ -48,7 +48,7 @@ def run_notebook(path: Path, *, timeout: float = 120) -> Any:
 
 @contextmanager
 def _open_kernel(folder: Path) -> Iterator[LiveKernel]:
-    """A kernel with nothing of this machine's settings: no model, no key."""
+    """Return a kernel without this machine's settings: no model, no key."""
     unset = {name for name in os.environ if name.startswith("TOOLLOOP_") or name.endswith("_API_KEY")}
     with LiveKernel(cwd=folder.resolve(), env={**dict.fromkeys(unset), **ENVIRONMENT}) as kernel:
         yield kernel
@@ -66,7 +66,7 @@ def _run_cell(kernel: LiveKernel, cell: Any, timeout: float) -> Execution:
 
 
 def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
-    """Do at the card that waits what a tag says."""
+    """Do what a tag says at the card that waits."""
     kernel.button("Send" if verb == "send" else "Approve")
     if verb == "send":
         name, _, value = rest.partition("=")
@@ -92,7 +92,7 @@ def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
 
 
 def _as_output(output: Any, count: int) -> Any:
-    """An output as a notebook keeps it; None for one that has been taken back."""
+    """Return an output as a notebook keeps it; None if the output was removed."""
     if output.kind == "stream":
         return nbformat.v4.new_output("stream", name=output.data["name"], text=output.text)
     if output.kind == "error":

@@ -1,4 +1,4 @@
-"""Parts that a machine may lack: skipped where somebody works, a failure where CI promises that they are there."""
+"""Programs that a machine may lack. Without them, a test is skipped; in CI it fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_ci() -> bool:
 
 
 def optional(found: Any, what: str) -> Any:
-    """Return `found` if there is something; otherwise skip the test, or fail it in CI, naming `what` is missing."""
+    """Return `found` if it is there. If not, skip the test (in CI: fail it), with a message that `what` is missing."""
     if found:
         return found
     if in_ci():
@@ -37,13 +37,13 @@ def optional(found: Any, what: str) -> Any:
 
 
 def find_chromium() -> str | None:
-    """The browser that `./dev test` found or installed, or one on the PATH."""
+    """Return the browser that `./dev test` has found or installed, or one on the PATH."""
     given = os.environ.get("TOOLLOOP_CHROMIUM") or os.environ.get("CHROMIUM")
     return given or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def find_python(version: str) -> str | None:
-    """A Python of this minor version ("3.12") that runs: pyenv's, or the one on the PATH."""
+    """Return a Python of this minor version ("3.12") that runs: pyenv's, or the one on the PATH."""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     candidates = [str(p) for p in sorted(root.glob(f"versions/{version}.*/bin/python"), reverse=True)]
     if on_path := shutil.which(f"python{version}"):

@@ -1,4 +1,4 @@
-"""The page docs/options.md, made from the table of options: `./dev docs` writes it, a test compares it."""
+"""Makes the page docs/options.md from the table of options. `./dev docs` writes it, and a test compares it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ character, so write a path on Windows with `/`, or in single quotes.
 
 
 def make_page() -> str:
-    """The page docs/options.md, in Markdown."""
+    """Return the page docs/options.md, in Markdown."""
     rows = []
     for option in OPTIONS:
         keyword, _, field = option.keyword.partition(".")

@@ -1,4 +1,4 @@
-"""How busy the machine is, for tests that say how soon something happens."""
+"""Measures how busy the machine is, for tests that say how soon something happens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 
 class Pace:
-    """While entered, measures how much longer than alone a piece of work takes here: its time on the clock by its time on a processor.
+    """Inside this context, measures how much longer a piece of work takes than on a quiet machine: its time divided by its CPU time.
 
-    `assert seconds < 2 * pace.slowdown` says "two seconds on a quiet machine" on a machine of any load.
+    `assert seconds < 2 * pace.slowdown` means "two seconds on a quiet machine", however busy this machine is.
     """
 
     BURST, PAUSE = 0.02, 0.1
@@ -29,7 +29,7 @@ class Pace:
 
     @property
     def slowdown(self) -> float:
-        """At least 1: so many times longer than alone."""
+        """How many times longer the work took than on a quiet machine; at least 1."""
         return max(1.0, self._clock / self._processor) if self._processor else 1.0
 
     def _measure(self) -> None:

@@ -1,6 +1,6 @@
-"""Hostile strings, by what they try. Each is run as text, reasoning, name, argument, result, error and more.
+"""Hostile strings, in lists by what they try. Each is used as a text, a thought, a name, an argument, a result and an error.
 
-Whatever would run sets `window.pwned` or opens a dialog; whatever would load asks evil.example.
+Code that runs would set `window.pwned` or open a dialog. Something that loads would send a request to evil.example.
 """
 
 from __future__ import annotations

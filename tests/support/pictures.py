@@ -1,4 +1,4 @@
-"""A picture as a value of a notebook."""
+"""A picture, as a notebook has it in a variable."""
 
 from __future__ import annotations
 

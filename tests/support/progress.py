@@ -1,7 +1,7 @@
-"""How far the steps of `./dev test` are: one line for all, written anew, or one line of each a tenth where no terminal is.
+"""The progress of `./dev test`: in a terminal, one line for all steps, which is replaced; else a line after each tenth of a step.
 
-Run as a script, it writes the sum over all steps, and before it the slowest tests where TOOLLOOP_SLOWEST says how many. The sum
-names each step that did not come to its end.
+As a script, it writes the sum of all steps, and above it as many of the slowest tests as TOOLLOOP_SLOWEST says. The sum names
+each step that did not reach its end.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pytest
 
 
 class Progress:
-    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left` to stderr; at the end, counts and seconds into the file `tally`.
+    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left` to stderr; at the end, counts and seconds to the file `tally`.
 
-    In place of pytest's dots. A failure's own report comes at the end, its name at once. Steps that run at once have files
-    beside `tally`, from which each makes the same line.
+    The line replaces pytest's dots. The name of a failed test is shown at once, its report at the end. Steps that run at the same
+    time write files beside `tally`, and each step makes the same line from all of them.
     """
 
     def __init__(self, step: str, tally: str) -> None:
@@ -48,12 +48,12 @@ class Progress:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> Any:
-        """Category and word as ever, without the letter."""
+        """Return pytest's own category and word, but no letter."""
         category, _, word = yield
         return category, "", word
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Count a file that cannot be imported as an error, and one that skips itself as skipped."""
+        """Count a file that cannot be imported as an error, and a file that skips itself as skipped."""
         if report.passed or report.nodeid in self.not_collected:
             return
         self.not_collected.add(report.nodeid)
@@ -99,7 +99,7 @@ class Progress:
             self._line(words, keep=True)
 
     def _words_of_all(self) -> list[str]:
-        """How far each step is that runs now."""
+        """Return the progress of each step that runs now."""
         words = []
         for file in sorted(self.tally.parent.glob(f"{self.tally.name}-*")):
             with contextlib.suppress(OSError):  # it ends just now
@@ -107,7 +107,7 @@ class Progress:
         return words
 
     def _line(self, words: str, *, keep: bool = False) -> None:
-        """Write a line over the last one; one that stays is whole, another as long as the terminal is wide."""
+        """Replace the last line. With `keep`, the new line stays and is complete; without, it is cut to the terminal's width."""
         if sys.stderr.isatty():
             shown = words if keep else words[: shutil.get_terminal_size().columns - 1]
             sys.stderr.write(f"\r\x1b[K{shown}" + ("\n" if keep else ""))
@@ -117,7 +117,7 @@ class Progress:
 
 
 def count_as(report: pytest.TestReport) -> str | None:
-    """What a report counts as; None for set-up and clean-up that went well."""
+    """Return what a report counts as; None for a set-up or a clean-up without an error."""
     expected = hasattr(report, "wasxfail")
     if report.when == "call" or (report.when == "setup" and report.skipped):
         if expected:
@@ -127,7 +127,7 @@ def count_as(report: pytest.TestReport) -> str | None:
 
 
 def tell_counts(counts: Counter[str]) -> str:
-    """`5219 passed, 0 failed, 1 skipped`; errors around a test are failures."""
+    """Return for example `5219 passed, 0 failed, 1 skipped`. An error before or after a test counts as a failure."""
     words = [f"{counts['passed']} passed", f"{counts['failed'] + counts['errors']} failed"]
     words += [f"{counts[kind]} {kind}" for kind in ("skipped", "xfailed", "xpassed") if counts[kind]]
     return ", ".join(words)
@@ -138,9 +138,9 @@ WHOLE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def main(tally: str, seconds: str, *names: str) -> int:
-    """Print the slowest tests of all steps, as many as TOOLLOOP_SLOWEST says; then the sum in one line.
+    """Print the slowest tests of all steps, as many as TOOLLOOP_SLOWEST says. Then print the sum in one line.
 
-    Returns the exit status: 1 if one of the steps `names` has left nothing or has not come to its end.
+    Return the exit status: 1 if one of the steps `names` has written nothing or has not reached its end.
     """
     steps = [json.loads(line) for line in Path(tally).read_text("utf-8").splitlines()]
     taken: Counter[str] = sum((Counter(step["seconds"]) for step in steps), Counter())

@@ -1,4 +1,4 @@
-"""Answers in Anthropic's and Gemini's own protocols, for a ScriptedServer: what LiteLLM's own transformations read."""
+"""Answers in Anthropic's and Gemini's own protocols, for a ScriptedServer. LiteLLM converts them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .servers import Entry
 
 
 def sse(*events, named=True):
-    """An entry: these events, as a server sends them."""
+    """Return an entry with these events, as a server sends them."""
     lines = (f"event: {e['type']}\n" if named else "" for e in events)
     text = "".join(f"{line}data: {json.dumps(e)}\n\n" for line, e in zip(lines, events, strict=True))
     return Entry(raw=text, headers={"Content-Type": "text/event-stream"})
 
 
 def anthropic_head(usage):
-    """The message of Anthropic's `message_start`, before it has content."""
+    """Return the message of Anthropic's `message_start`, which has no content yet."""
     return {
         "id": "msg_1",
         "type": "message",
@@ -27,7 +27,7 @@ def anthropic_head(usage):
 
 
 def anthropic(*blocks, stop="end_turn", usage=None):
-    """A message in Anthropic's events; a block is (its start, its deltas). `usage` adds to what its beginning tells."""
+    """Return a message in Anthropic's events. A block is (its start, its deltas). `usage` is added to the usage of its beginning."""
     usage = {"input_tokens": 10, "output_tokens": 1, **(usage or {})}
     events = [
         {
@@ -50,7 +50,7 @@ def anthropic(*blocks, stop="end_turn", usage=None):
 
 
 def thinking(text, signature):
-    """A block of thought, in pieces that | divides."""
+    """Return a block of thoughts. | divides it into pieces."""
     deltas = [{"type": "thinking_delta", "thinking": piece} for piece in text.split("|")]
     return {"type": "thinking", "thinking": ""}, [
         *deltas,
@@ -59,18 +59,18 @@ def thinking(text, signature):
 
 
 def words(text):
-    """A block of text, in pieces that | divides."""
+    """Return a block of text. | divides it into pieces."""
     return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in text.split("|")]
 
 
 def use(call_id, name, *pieces):
-    """A block that calls a tool, its arguments in pieces."""
+    """Return a block that calls a tool, with the arguments in pieces."""
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
     return {"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas
 
 
 def gemini(*parts, finish="STOP", usage=None):
-    """An answer in Gemini's events."""
+    """Return an answer in Gemini's events."""
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15, **(usage or {})}
     chunks = [{"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
     chunks.append(

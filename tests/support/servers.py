@@ -1,13 +1,13 @@
-"""A scripted OpenAI-compatible chat server inside the test process.
+"""An OpenAI-compatible chat server in the test's process. It answers as its script says.
 
     with ScriptedServer([answer("Hello"), failure(429)]) as server:
         ... model="openai/stub", api_base=server.base_url ...
         assert server.requests[0].messages[-1]["content"] == "Hi"
 
-Each POST takes the next entry of the script; the last one repeats, or, with `repeat_last=False`, a request past the
-end is answered with status 500 and makes `stop()` fail. An entry is a dict (see `Entry`), or a function that gets
-the `Received` request and returns one. The server runs on an event loop of its own in a thread of its own, on a
-random port of 127.0.0.1, so it serves sync and async tests and other processes alike.
+Each POST gets the next entry of the script. The last entry answers all further requests. With `repeat_last=False`, a
+further request gets status 500, and `stop()` fails. An entry is a dict (see `Entry`), or a function that gets the
+`Received` request and returns an entry. The server has its own event loop in its own thread, on a random port of
+127.0.0.1. So sync tests, async tests and other processes can use it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 class Entry(TypedDict, total=False):
-    """One answer. Without `status`, `body`, `raw` or `chunks` it is a chat completion, streamed if that is asked."""
+    """One answer. Without `status`, `body`, `raw` and `chunks`, it is a chat completion, streamed if the request asks for that."""
 
     content: str
     reasoning: str
@@ -60,7 +60,7 @@ class Entry(TypedDict, total=False):
 
 @dataclass
 class Received:
-    """A request as it arrived. `headers` have lower-case names; `body` is the parsed JSON ({} when empty)."""
+    """A request as it arrived. The names in `headers` are in lower case. `body` is the parsed JSON; {} if it is empty."""
 
     method: str
     path: str
@@ -86,12 +86,12 @@ Step = Entry | Callable[[Received], Entry]
 
 
 def answer(content: str, **more: Any) -> Entry:
-    """An entry: the model says `content`."""
+    """Return an entry: the model says `content`."""
     return Entry(content=content, **more)
 
 
 def calls(*named: tuple[str, Mapping[str, Any]], content: str = "", **more: Any) -> Entry:
-    """An entry: the model asks for tools, each `(name, arguments)`, with ids c1, c2, …"""
+    """Return an entry: the model calls tools, each `(name, arguments)`, with the ids c1, c2, …"""
     listed = [
         {"id": f"c{n}", "name": name, "arguments": json.dumps(arguments)}
         for n, (name, arguments) in enumerate(named, 1)
@@ -100,7 +100,7 @@ def calls(*named: tuple[str, Mapping[str, Any]], content: str = "", **more: Any)
 
 
 def failure(status: int, message: str = "scripted failure", **more: Any) -> Entry:
-    """An entry: an error in OpenAI's form."""
+    """Return an entry: an error in OpenAI's form."""
     return Entry(status=status, body={"error": {"message": message, "type": "scripted"}}, **more)
 
 
@@ -108,7 +108,7 @@ _PORTS = iter(secrets.SystemRandom().sample(range(10_000, 32_000), 22_000))
 
 
 def find_port() -> int:
-    """A port of 127.0.0.1 for another process to listen on, of those that the system gives to nobody (see `_listen`)."""
+    """Return a port of 127.0.0.1 for another process, one that the system gives to nobody (see `_listen`)."""
     for port in itertools.islice(_PORTS, 100):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
@@ -116,8 +116,8 @@ def find_port() -> int:
 
 
 async def _listen(connected: Callable[..., Any]) -> asyncio.Server:
-    """Listen on a port below those that the system gives away: of these, a kernel of another test is promised some, which it
-    binds only once it has started. No port comes twice in a process: what a server refuses is remembered by its address.
+    """Listen on a port below those that the system gives away. A kernel of another test may have been promised one of these, and
+    binds it only later. A process uses no port twice, since it remembers by the address what a server refuses.
     """
     for port in itertools.islice(_PORTS, 100):
         with contextlib.suppress(OSError):
@@ -126,7 +126,7 @@ async def _listen(connected: Callable[..., Any]) -> asyncio.Server:
 
 
 class ScriptedServer:
-    """See the module. `requests` grows as they arrive; `errors` holds mistakes of the script itself."""
+    """See the module. `requests` has the requests so far. `errors` has the mistakes in the script."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ScriptedServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
-        """Listen; return the base URL, such as `http://127.0.0.1:40123/v1`."""
+        """Start to listen. Return the base URL, such as `http://127.0.0.1:40123/v1`."""
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ScriptedServer", daemon=True)
         self._thread.start()
@@ -155,7 +155,7 @@ class ScriptedServer:
         return self.base_url
 
     def stop(self) -> None:
-        """Close every connection and end the thread. Raises AssertionError when the script was wrong or too short."""
+        """Close all connections, and end the thread. Raises AssertionError if the script was wrong or too short."""
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(10)
@@ -174,14 +174,14 @@ class ScriptedServer:
         self.stop()
 
     def wait_for_requests(self, count: int, timeout: float = 60.0) -> list[Received]:
-        """Block until `count` requests have arrived; raise TimeoutError after `timeout` seconds."""
+        """Wait until `count` requests have arrived. Raises TimeoutError after `timeout` seconds."""
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self.requests) >= count, timeout):
                 raise TimeoutError(f"{len(self.requests)} of {count} requests arrived within {timeout} s")
             return list(self.requests)
 
     def release(self) -> None:
-        """Let every stream that waits at `hold_after`, now or later, go on."""
+        """Let each stream go on that waits at `hold_after`, now or later."""
         self._loop.call_soon_threadsafe(self._released.set)
 
     # --- on the server's thread ---------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class ScriptedServer:
 
 
 class _Dropped(ConnectionError):
-    """The script cut the connection."""
+    """Raised if the script cuts the connection."""
 
 
 async def read_request(reader: asyncio.StreamReader) -> Received:
@@ -328,7 +328,7 @@ async def read_request(reader: asyncio.StreamReader) -> Received:
 
 @dataclass
 class _Reply:
-    """Writes one answer; every method raises ConnectionError when the client has gone."""
+    """Writes one answer. Each method raises ConnectionError if the client has closed the connection."""
 
     request: Received
     reader: asyncio.StreamReader
@@ -369,7 +369,7 @@ class _Reply:
         await self._drain()
 
     async def pause(self, until: float | asyncio.Event) -> None:
-        """Wait so many seconds, or for the event; end at once when the client goes away meanwhile."""
+        """Wait for some seconds, or for the event. End at once if the client closes the connection."""
         gone = asyncio.ensure_future(
             self.reader.read(1)
         )  # nothing is sent while an answer is awaited, but the end
@@ -404,7 +404,7 @@ def chunk(base: Mapping[str, Any], delta: Mapping[str, Any], finish: str | None 
 
 
 def deltas(entry: Entry) -> Iterator[Mapping[str, Any] | str]:
-    """The pieces of a streamed answer: words of text, and arguments of calls four characters at a time."""
+    """Yield the pieces of a streamed answer: words of the text, and arguments of calls in pieces of four characters."""
     if "chunks" in entry:
         yield from entry["chunks"]
         return
@@ -420,13 +420,13 @@ def deltas(entry: Entry) -> Iterator[Mapping[str, Any] | str]:
 
 
 def words(text: str) -> list[str]:
-    """`text` cut after its spaces; joined again, it is `text`."""
+    """Split `text` after its spaces."""
     pieces = text.split(" ")
     return [piece + " " for piece in pieces[:-1]] + [piece for piece in pieces[-1:] if piece]
 
 
 def completion(entry: Entry) -> dict[str, Any]:
-    """The same answer as one JSON body."""
+    """Return the answer as one JSON body."""
     message: dict[str, Any] = {"role": "assistant", "content": entry.get("content") or None}
     if entry.get("reasoning"):
         message["reasoning_content"] = entry["reasoning"]

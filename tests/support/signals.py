@@ -1,4 +1,4 @@
-"""Signals that a test sends, on systems with and without POSIX's."""
+"""Sends signals, on POSIX systems and on others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 def interrupt_this_process() -> None:
-    """Send SIGINT to this process, as Ctrl-C does. On Windows `os.kill` would end it."""
+    """Send SIGINT to this process, as Ctrl-C does. On Windows, `os.kill` would end the process."""
     if os.name == "posix":
         os.kill(os.getpid(), signal.SIGINT)
     else:

@@ -1,4 +1,4 @@
-"""Code for a kernel or a script in which the import of litellm takes as long as a test wants, on a machine of any speed."""
+"""Code for a kernel or a script that makes the import of litellm as slow as a test needs, however fast the machine is."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ sys.meta_path.insert(0, Held())
 
 
 def slow_import(seconds: int = 3) -> str:
-    """The import takes so many seconds longer."""
+    """Return code that makes the import this number of seconds longer."""
     return _HELD.format(wait=f"time.sleep({seconds})")
 
 
 def import_held_until(file: str) -> str:
-    """The import goes on once there is this file in the working folder."""
+    """Return code that stops the import until this file is in the working folder."""
     return _HELD.format(wait=f"while not Path({file!r}).exists(): time.sleep(0.05)")

@@ -1,4 +1,4 @@
-"""What the cells of the stack tests can use (`SET_UP`), and how a test reads what came of them."""
+"""Code that the cells of the stack tests use (`SET_UP`), and functions that read the cells' outputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from IPython.display import HTML, display
 from toolloop_jupyter import Harness, aagent, aagent_session, agent, agent_session
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.execution import runner
-from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.scripted import call, pause, text
+from toolloop_jupyter.teaching.scripted import ScriptedModel, call, pause, text
 
 KEY, runs, ticks, beats, HERE, GRACE = "k" * 8, [], [], [], Path.cwd(), runner.STOP_GRACE
 
@@ -119,14 +118,14 @@ LASTING, NAMES = None, set(globals()) | {"LASTING", "NAMES"}
 
 
 def wait_until_begun(kernel: LiveKernel, tool: str) -> None:
-    """Wait until `naps`, `sleeps` or `waits` runs; the next wait is for the next time. It says so by a file, unseen by the run."""
+    """Wait until the tool `naps`, `sleeps` or `waits` runs: it writes a file. The file is removed, so the next wait is for a new run."""
     mark = kernel.folder / tool
     kernel.wait_until(mark.exists, what=f"the tool {tool!r}")
     mark.unlink()
 
 
 def run(kernel: LiveKernel, code: str, **options) -> Execution:
-    """A cell to its end, sent again while the kernel still aborts what comes behind a failed one."""
+    """Run a cell to its end. After a failed cell, the kernel may still abort cells: then send the cell again."""
     for _ in range(20):
         done = kernel.execute(code, **options)
         if done.status != "aborted":
@@ -141,5 +140,5 @@ def printed(kernel: LiveKernel, expression: str) -> str:
 
 
 def foot(cell: Execution) -> str:
-    """The last line of a run's last block, as text."""
+    """Return the last line of a run's last block, as text."""
     return cell.outputs[-1].text.strip().splitlines()[-1]

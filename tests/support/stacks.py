@@ -1,7 +1,7 @@
-"""The kernels that people have, each built in an environment of its own under build/stacks.
+"""The kernels that people have. Each is built in an environment of its own under build/stacks.
 
-`TOOLLOOP_STACK_COLAB=/path/to/python` (and so on for each name) takes an environment that is already there, as it is.
-Otherwise the package itself is installed from the wheel that `TOOLLOOP_WHEEL` names, or from this source tree.
+With `TOOLLOOP_STACK_COLAB=/path/to/python` (the same for each name), an existing environment is used, unchanged. Without it,
+the package is installed from the wheel that `TOOLLOOP_WHEEL` names, or from this source tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Stack:
-    """A Python version and what is pinned in it; the rest is as new as that allows."""
+    """A Python version and the pinned packages. All other packages are as new as these allow."""
 
     name: str
     python: str
@@ -58,7 +58,7 @@ STACKS = (
 
 
 def _oldest(package: str) -> str:
-    """The requirement of exactly the oldest version that the package's metadata admits."""
+    """Return the requirement of exactly the oldest version that the package's metadata allows."""
     found = re.search(rf'"{package}>=([\d.]+)', (ROOT / "pyproject.toml").read_text("utf-8"))
     assert found, f"pyproject.toml says nothing of the oldest {package}"
     return f"{package}=={found[1]}"
@@ -78,7 +78,7 @@ FLOOR = Stack(
 
 @dataclass(frozen=True)
 class Built:
-    """A stack with its environment: `python` is that environment's executable."""
+    """A stack with its environment. `python` is the executable of the environment."""
 
     stack: Stack
     python: str
@@ -89,7 +89,7 @@ class Built:
 
 
 def build(stack: Stack) -> Built:
-    """Make the stack's environment, or bring it up to date."""
+    """Make the stack's environment, or update it."""
     return Built(stack, _python_of(stack))
 
 
@@ -118,7 +118,7 @@ def _python_of(stack: Stack) -> str:
 
 @contextlib.contextmanager
 def hold_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time build the environment in this folder: tests run in several (pytest-xdist)."""
+    """Let only one process at a time build the environment in this folder. Tests run in several processes (pytest-xdist)."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         if fcntl is not None:
@@ -127,7 +127,7 @@ def hold_lock(folder: Path) -> Iterator[None]:
 
 
 def make_environment(base: str, folder: Path, *requirements: str) -> None:
-    """A new environment of the Python `base`, with what is required in it; pip is in it only where there is no uv."""
+    """Make a new environment of the Python `base`, with the required packages. It has pip only if there is no uv."""
     shutil.rmtree(folder, ignore_errors=True)
     _run(base, "-m", "venv", *(["--without-pip"] if _find_uv() else []), str(folder))
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -139,8 +139,8 @@ def _find_uv() -> str | None:
 
 
 def _install(python: str, *requirements: str) -> None:
-    """Install with uv. A Python that may write bytecode compiles what it imports, once, which is a third of the files; where
-    it may not, all are compiled now: litellm takes seconds more to import without.
+    """Install with uv. If Python may write bytecode, it later compiles only the files that it imports, a third of all. If not,
+    all files are compiled now, since litellm without bytecode takes seconds more to import.
     """
     if uv := _find_uv():
         _run(
@@ -159,7 +159,7 @@ def _run(*command: str, **variables: str) -> None:
 
 
 def _fingerprint(source: Path) -> str:
-    """Changes with the wheel, or with the package's files where the source is this tree."""
+    """Return a text that changes with the wheel or, if the package comes from this tree, with its files."""
     files = (
         [source]
         if source.is_file()

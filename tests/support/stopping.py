@@ -1,10 +1,10 @@
-"""A turn that is stopped at one of its suspensions."""
+"""Stops a turn at one of its suspensions."""
 
 from __future__ import annotations
 
 
 class StopAt:
-    """Counts the suspensions of coroutines and, at the n-th of them all, calls `stop` before that one goes on."""
+    """Counts the suspensions of coroutines. At a chosen one of them, calls `stop` before the coroutine goes on."""
 
     def __init__(self, number, stop):
         self._number, self._stop = number, stop
@@ -17,7 +17,7 @@ class StopAt:
 
 
 class Counted:
-    """Runs a coroutine, whose suspensions `stop_at` counts."""
+    """Runs a coroutine. `stop_at` counts its suspensions."""
 
     def __init__(self, work, stop_at):
         self._work, self._stop_at = work, stop_at

@@ -1,4 +1,4 @@
-"""Programs in a terminal of their own (pexpect)."""
+"""Programs that run in their own terminal (pexpect)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def end_terminal(child: Any) -> None:
-    """Kill a program that pexpect has started, and wait for its end: pexpect's own `close` gives up after a tenth of a second."""
+    """Kill a program that pexpect has started, and wait for its end. Pexpect's own `close` waits only a tenth of a second."""
     if child.isalive():
         child.kill(signal.SIGKILL)
         child.wait()

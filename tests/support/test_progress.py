@@ -24,7 +24,7 @@ def pytest_configure(config):
 
 @pytest.fixture
 def run(tmp_path):
-    """Run pytest with the progress line on files of tests: the line that it left in the tally, and its stderr."""
+    """Run pytest with the progress line on test files. Return the line that it wrote to the tally, and its stderr."""
 
     def start(files, *options):
         for name, text in {"conftest.py": CONFTEST, **files}.items():
@@ -62,7 +62,7 @@ def test_a_step_that_was_used_wrongly_leaves_its_status(run):
 
 @pytest.fixture
 def tell_sum(tmp_path, capsys):
-    """The exit status and the last line of the sum over steps, each `(name, status, counts)`; both of two are expected."""
+    """Return the exit status and the last line of the sum of the steps, each `(name, status, counts)`. Two steps are expected."""
 
     def tell(*steps):
         lines = [

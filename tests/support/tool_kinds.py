@@ -1,4 +1,4 @@
-"""The types that the table's signatures name, as a notebook would define them."""
+"""The types in the signatures of `tool_table`, as a notebook would define them."""
 
 import dataclasses
 import enum

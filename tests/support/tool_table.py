@@ -1,6 +1,6 @@
-"""Signatures and arguments: the schema that the model gets, the exact typed call, the exact refusal.
+"""Signatures and arguments, with the schema for the model, and the exact typed call or the exact refusal.
 
-`tests/core/tools/test_signature_table.py` runs them. The signatures are text so that each can be defined with and without
+`tests/core/tools/test_signature_table.py` tests them. The signatures are texts, so that each can be defined with and without
 `from __future__ import annotations`.
 """
 
@@ -38,7 +38,7 @@ ANY = {
 
 @dataclass
 class Row:
-    """`takes`: (arguments as sent, what the function gets, JSON snapshot if it differs).
+    """`takes`: (arguments as sent, arguments that the function gets, the same as JSON if that differs).
 
     `refuses`: (arguments as sent, the lines of the message after the first, or the whole message).
     """
@@ -52,7 +52,7 @@ class Row:
 
 
 def define(signature: str, *, postponed: bool):
-    """The function of a signature, as a notebook cell would define it."""
+    """Return the function of a signature, as a notebook cell would define it."""
     cell = f"def call({signature}):\n    return locals()\n"
     namespace = dict(globals())
     flags = 0x1000000 if postponed else 0  # from __future__ import annotations
