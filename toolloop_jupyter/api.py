@@ -119,6 +119,7 @@ class _Notebook(_Process):
     """Also connects each run with the cells and the user of IPython (a kernel or a terminal)."""
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
+        live.warn_of_ignored_ctrl_c()
         # If a person may be asked, a tool's `clear_output()` must not remove the decisions from the cell.
         return kernel.running_in_cell(may_be_cleared=not may_ask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 
 import pytest
@@ -141,6 +142,23 @@ def test_many_runs_of_a_cell_wait_in_one_line(cell, monkeypatch):
     assert LOADING not in cell.saved("text/plain")
     with presenter.say_importing():
         assert LOADING in cell.saved("text/plain")
+
+
+def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
+    """A run says that Ctrl-C does not reach it; a run within one of its tools does not say it again."""
+    monkeypatch.setattr(kernel.Cell, "here", classmethod(lambda cls: cell))
+    monkeypatch.setattr(kernel, "ignores_ctrl_c", lambda: True)
+    told = []
+    monkeypatch.setattr(cell, "display", lambda bundle: told.append(bundle["text/plain"]), raising=False)
+
+    def run():
+        presenter.warn_of_ignored_ctrl_c()
+        contextvars.copy_context().run(presenter.warn_of_ignored_ctrl_c)
+
+    for _ in range(2):
+        contextvars.copy_context().run(run)
+    assert len(told) == 2
+    assert "this process ignores Ctrl-C: %toolloop doctor" in told[0]
 
 
 def test_what_a_thread_prints_while_its_late_output_is_drawn_is_shown_too(monkeypatch):

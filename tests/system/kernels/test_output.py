@@ -159,6 +159,34 @@ def test_display_and_update(live, way):
     assert [output.text for output in first.outputs] == ["four", "three"]
 
 
+def test_an_update_answers_the_cell_that_runs(live, way):
+    """An update after the end of its cell is sent in answer to the cell that runs: nbclient reads nothing else."""
+    live.execute(
+        "kernel.watch_cells()\nasync def shows():\n    global cell\n    cell = kernel.Cell.here()\n"
+        "    cell.display({'text/plain': 'one'}, display_id='block'); cell.update({'text/plain': 'two'}, 'block')"
+    )
+    first = live.execute(way("shows"))
+    second = live.execute(
+        "cell.update({'text/plain': 'three'}, 'block'); cell.display({'text/plain': 'new'})"
+    )
+    live.settle(0.1)
+    kinds = ("display_data", "update_display_data")
+    sent = [
+        (message["content"]["data"]["text/plain"], message["parent_header"]["msg_id"])
+        for message in live.messages
+        if message["msg_type"] in kinds
+        and message["parent_header"]["msg_id"] in (first.msg_id, second.msg_id)
+    ]
+    assert sent == [
+        ("one", first.msg_id),
+        ("two", first.msg_id),
+        ("three", second.msg_id),
+        ("new", first.msg_id),
+    ]
+    assert [output.text for output in first.outputs] == ["three", "new"]
+    live.execute("kernel.unwatch_cells()")
+
+
 def test_capture(live, way):
     """Two captures at once, one in a thread, each get their own output; the cell gets the rest; order holds."""
     live.execute(

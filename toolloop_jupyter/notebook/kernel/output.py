@@ -472,6 +472,9 @@ class _KernelCell(Cell):
         # all threads and tasks.
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
+        self._updates = get_id(request), self._publisher
+        """(the id of an execute request, the publisher for updates: this request is the parent of its messages). When a later
+        cell has begun, `_find_publisher_of_updates` replaces both."""
         flush_streams()  # so that earlier prints of the cell appear first
 
     def write(self, name: str, text: str) -> None:
@@ -484,8 +487,9 @@ class _KernelCell(Cell):
     def publish(self, bundle: Bundle) -> None:
         self.flush()  # so that earlier prints appear first
         transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
+        publisher = self._find_publisher_of_updates() if bundle.replaces else self._publisher
         with self._pass_hooks():
-            self._publisher.publish(
+            publisher.publish(
                 data=dict(bundle), metadata=dict(bundle.metadata), transient=transient, update=bundle.replaces
             )
 
@@ -501,6 +505,17 @@ class _KernelCell(Cell):
         A publisher that is no copy has a hook of this module. Inside, there is no target, so the hook lets the message pass.
         """
         return redirect_output(self if self._is_copied else None)
+
+    def _find_publisher_of_updates(self) -> Any:
+        """Return a publisher for updates. The parent of its messages is the cell that began last.
+
+        A front-end finds the output by its display id. So does nbclient (0.5 to 0.11), but nbclient reads only messages whose
+        parent is the cell that is running now.
+        """
+        request = last_cell.request
+        if request and self._is_copied and get_id(request) != self._updates[0]:
+            self._updates = get_id(request), copy_context().run(_copy_publisher, request)[0]
+        return self._updates[1]
 
 
 def _copy_stream(name: str, request: Message) -> Any:

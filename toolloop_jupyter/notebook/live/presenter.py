@@ -6,6 +6,7 @@ import contextlib
 import uuid
 import weakref
 from collections.abc import Coroutine, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from ...core.events import Mistake, Presenter, Result, Rows
@@ -35,6 +36,18 @@ def say_importing() -> Iterator[None]:
     finally:
         _importing.discard(cell.execution)
         cell.update({"text/plain": "", "text/html": ""}, identity)
+
+
+_was_told: ContextVar[bool] = ContextVar("toolloop_was_told", default=False)
+
+
+def warn_of_ignored_ctrl_c() -> None:
+    """If Ctrl-C cannot end the run that begins, show a line that says so. A run within a tool of this run does not repeat it."""
+    if kernel.ignores_ctrl_c() and not _was_told.get():
+        _was_told.set(True)
+        kernel.Cell.here().display(
+            make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor says what to do"))
+        )
 
 
 def show(stream: Any, name: str | None = None) -> Any:
