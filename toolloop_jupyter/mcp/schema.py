@@ -52,6 +52,10 @@ _TYPES = {
     "array": "an array",
     "object": "an object",
 }
+_ENDLESS = (
+    "no value can be checked, since the schema refers to itself without end; do not call the tool again: "
+    "only the author of its server can correct the schema"
+)
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Matches the names that all providers accept for a property."""
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
@@ -231,8 +235,8 @@ def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str]) 
     problems = attempt_call(_check_value, schema, value, shown)
     if not isinstance(problems, Raised):
         return problems
-    is_deep = isinstance(problems.error, RecursionError)
-    return [f"{'nested too deep to' if is_deep else 'cannot'} be checked against the schema"]
+    is_endless = isinstance(problems.error, RecursionError)
+    return [_ENDLESS if is_endless else "cannot be checked against the schema"]
 
 
 def _check_value(schema: JsonSchema, value: object, shown: Mapping[str, str]) -> list[str]:
