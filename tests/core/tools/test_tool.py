@@ -77,10 +77,6 @@ class Endless(BaseModel):
     other: tuple[Endless, int]
 
 
-class EndlessList(BaseModel):
-    items: Annotated[list[EndlessList], Field(min_length=1)] | Endless
-
-
 class Tree(BaseModel):
     leaves: list[Tree]
     first: Tree | None
@@ -339,20 +335,13 @@ class TestRefused:
         [
             NoReturn,
             list[NoReturn],
+            list[type[int]],
             dict[str, NoReturn],
-            type[int] | type[str],
-            list[type[int] | type[str]],
             Literal[()],
             list[Literal[()]],
             Endless,
             Endless | None,
             dict[str, list[Endless]],
-            Annotated[list["EndlessList"], Field(min_length=1)],
-            Annotated[int, Field(gt=5, lt=3)],
-            Annotated[float, Field(ge=5, lt=5)] | None,
-            list[Annotated[str, Field(min_length=5, max_length=2)]],
-            Annotated[int, Field(gt=3, lt=4)],
-            Annotated[int, Field(ge=1, le=4, multiple_of=5)],
         ],
         ids=repr,
     )
@@ -380,10 +369,6 @@ class TestRefused:
             {"properties": {"a": True}, "required": ["a"]},
             {"allOf": [True], "anyOf": [True, False]},
             {"prefixItems": [True], "minItems": 1},
-            {"minimum": 1, "maximum": 1},
-            {"type": "string", "format": "date", "minimum": "2026-01-01", "maxLength": None},
-            {"type": "integer", "minimum": 10**301, "maximum": float("inf")},
-            {"type": "integer", "exclusiveMinimum": 0.5, "maximum": 5, "multipleOf": 2.5},
         ],
         ids=repr,
     )

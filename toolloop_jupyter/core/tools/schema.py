@@ -133,66 +133,40 @@ def _build_anew(parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """Return the JSON schema of the adapter's type. Raises pydantic's errors, and TypeError if no value is valid for the type."""
+    """Return the JSON schema of the adapter's type. Raises pydantic's errors, and TypeError if no value is valid for the type.
+
+    Limits that exclude each other, such as `Field(gt=5, lt=3)`, are not found.
+    """
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
-    _check_satisfiable(schema)
+    _refuse_endless(schema.get("$defs", {}))
     return schema
 
 
-_BOUNDS = [("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties")]
-_MOST = 1e300  # stands for a bound that a schema lacks; larger bounds, and bounds that are no numbers, are ignored
-
-
-def _check_satisfiable(schema: JsonSchema) -> None:
-    """Raise TypeError if no value is valid for a part of the schema.
-
-    This is so if a minimum is above the maximum, or if each object of a class needs another object of this class.
-    """
-    definitions: dict[str, JsonSchema] = schema.get("$defs", {})
-    sure: set[str] = set()  # the definitions for which a finite value is valid
-    while more := {name for name in definitions.keys() - sure if _is_satisfiable(definitions[name], sure)}:
-        sure |= more
-    if endless := sorted(definitions.keys() - sure):
+def _refuse_endless(definitions: Mapping[str, JsonNode]) -> None:
+    """Raise TypeError if each object of a class needs another object of this class, so that every value would be endless."""
+    finite: set[str] = set()
+    while more := {name for name in definitions.keys() - finite if _can_end(definitions[name], finite)}:
+        finite |= more
+    if endless := sorted(definitions.keys() - finite):
         raise TypeError(
             f"no value can satisfy {endless[0]}: each {endless[0]} needs another {endless[0]} inside"
         )
-    for node in walk_schema(schema):
-        if not _is_satisfiable(node, sure):
-            raise TypeError(f"no value can satisfy {json.dumps(node)[:200]}")
 
 
-def _is_satisfiable(node: object, sure: set[str]) -> bool:
-    """Return False if the bounds or the required parts of `node` allow no value. Keywords that pydantic never writes are ignored.
-
-    `sure` has the names of the definitions for which a valid value is known to exist.
-    """
+def _can_end(node: object, finite: set[str]) -> bool:
+    """Return True if the schema `node` needs no objects, or only objects of the definitions in `finite`."""
     if not isinstance(node, Mapping):
-        return node is not False
+        return True
     if "$ref" in node:
         where, _, name = str(node["$ref"]).rpartition("/")
-        return where != "#/$defs" or name in sure
-    bounds = {key: one for key, one in node.items() if type(one) in (int, float) and abs(one) < _MOST}
-    is_empty = any(bounds.get(low, 0) > bounds.get(high, _MOST) for low, high in _BOUNDS)
-    if is_empty or not _has_number(bounds, is_whole=node.get("type") == "integer"):
-        return False
+        return where != "#/$defs" or name in finite
     for key in ("anyOf", "oneOf"):
-        if key in node and not any(_is_satisfiable(part, sure) for part in node[key]):
+        if key in node and not any(_can_end(part, finite) for part in node[key]):
             return False
-    named, first = node.get("properties", {}), node.get("prefixItems", [])
-    needed = [*node.get("allOf", ()), *(named[name] for name in node.get("required", ()) if name in named)]
-    needed += first[: (count := int(bounds.get("minItems", 0)))]
-    needed += [node["items"]] if count > len(first) and "items" in node else []
-    return all(_is_satisfiable(part, sure) for part in needed)
-
-
-def _has_number(bounds: Mapping[str, float], *, is_whole: bool) -> bool:
-    """Return True if there is a number between the bounds; if `is_whole`, a whole number that `multipleOf` allows."""
-    low, above = bounds.get("minimum", -_MOST), bounds.get("exclusiveMinimum", -_MOST)
-    high, below = bounds.get("maximum", _MOST), bounds.get("exclusiveMaximum", _MOST)
-    if not is_whole:
-        return low <= high and low < below and above < high and above < below
-    most, step = min(math.floor(high), math.ceil(below) - 1), bounds.get("multipleOf") or 1
-    return bool(most // step * step >= max(math.ceil(low), math.floor(above) + 1))
+    named = node.get("properties", {})
+    needed = [named[name] for name in node.get("required", ()) if name in named]
+    needed += [*node.get("allOf", ()), *node.get("prefixItems", ())]
+    return all(_can_end(part, finite) for part in needed)
 
 
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
