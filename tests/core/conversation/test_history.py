@@ -376,7 +376,8 @@ def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
     """No request can carry half of a surrogate pair: `validate` names it, `repair` replaces it, prompts lose it."""
     messages = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "😀"}]
     assert history.validate(messages) == ["message 0: half of a surrogate pair, which no request can carry"]
-    assert history.validate(history.repair(messages)) == []
+    in_a_tuple = {"role": "user", "content": ({"type": "text", "text": "\ud83d"},)}
+    assert history.validate(history.repair([*messages, in_a_tuple])) == []
     asked = history.History()
     asked.add_user("\ud83d\ude00\ud83d")
     assert asked.copy() == [{"role": "user", "content": "😀�"}]

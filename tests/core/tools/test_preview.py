@@ -160,6 +160,7 @@ SHOWN = {
     "in a text of JSON": (Json[Excluded], '{"note": "rm"}', '{"note": "rm"}'),
     "an InitVar": (Once, {"item": "a", "note": EVIL}, {"item": "a", "note": EVIL}),
     "a class with its own repr": (Quiet, EVIL, EVIL),
+    "a dict with keys of such a class": (dict[Quiet, int], {EVIL: 1}, {EVIL: 1}),
     "a list of such": (list[Quiet], [EVIL], [EVIL]),
     "a list made of a text": (
         Annotated[list[Quiet], BeforeValidator(lambda text: text.split(","))],

@@ -8,7 +8,6 @@ may be invalid: `validate` finds its faults, and `repair` corrects them.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -72,7 +71,7 @@ class History:
             listed = list(messages)
             if problems := validate(listed):
                 raise HistoryInvalid(problems)
-            self._messages = [copy.deepcopy(dict(message)) for message in listed]
+            self._messages = [thaw(dict(message)) for message in listed]
             whole = [start for start in turns if isinstance(start, int) and 0 <= start <= len(listed)]
             self.starts = whole if len(whole) == len(turns) and whole == sorted(whole) else []
 
@@ -81,7 +80,8 @@ class History:
 
     def copy(self) -> list[Message]:
         """Return a deep copy of the messages. Works in any thread: `list.copy` is atomic; no message gets or loses a field."""
-        return copy.deepcopy(self._messages.copy())
+        messages: list[Message] = thaw(self._messages.copy())
+        return messages
 
     def for_request(
         self, find_place: Callable[[], PicturePlace | None] = lambda: None, *, sends_prompts: bool = True
@@ -359,9 +359,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
     given: list[Message] = [
-        join_surrogates_in(copy.deepcopy(dict(message)))
-        for message in entries
-        if isinstance(message, Mapping)
+        join_surrogates_in(thaw(dict(message))) for message in entries if isinstance(message, Mapping)
     ]
     for message in given:
         if isinstance(content := message.get("content"), list):

@@ -84,9 +84,7 @@ class JsonArguments:
     def read(self, raw: object) -> ArgumentsByKey:
         """Return `raw`, the arguments that the model sent, as JSON data. Raises InvalidArguments."""
         given = self.check(parse_arguments(raw, self.tool))
-        return {
-            key: Argument(value, True, shown := copy.deepcopy(value), shown) for key, value in given.items()
-        }
+        return {key: Argument(value, True, shown := thaw(value), shown) for key, value in given.items()}
 
     def check(self, given: JsonObject) -> JsonObject:
         """Return the checked arguments. This class accepts all arguments; a subclass may raise InvalidArguments."""

@@ -108,6 +108,8 @@ def _look_inside(value: Any, kind: type, sent: object) -> object:
         return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
     if kind in _DICTS:
         given = sent if isinstance(sent, dict) else {}
+        for key in value:
+            _look_inside(key, type(key), otherwise)
         keys = (key if isinstance(key, str) else next(iter(_make_json({key: None}))) for key in value)
         pairs = zip(keys, value.values(), strict=True)
         return {key: _look(item, given.get(key, otherwise)) for key, item in pairs}
