@@ -176,7 +176,7 @@ async def test_changed_tools_and_results_are_told_apart(tmp_path: Path) -> None:
         return 8
 
     assert "the tool 'double' differs\n  recorded: " in str((await run(Replay(path), double)).error)
-    assert "the tool 'double' was recorded and is not there now" in str(
+    assert "the tool 'double' was recorded and is not there now\n" in str(
         (await run(Replay(path), other)).error
     )
     double_again = run.__globals__["double"]

@@ -370,7 +370,7 @@ def find_difference(
     """
     old = _list_parts(recorded.messages, recorded.tools, recorded.options.get("response_format"))
     new = _list_parts(messages, recorded.tools if tools is None else tools, wanted)
-    # The last part is on both sides the schema, so `zip` drops no difference.
+    # The last part is on both sides the schema, so `zip` drops no difference. Of a tool (`who` is ""), the name says enough.
     for (place, who, *was), (place_now, who_now, *now) in zip(old, new, strict=False):
         if place == place_now and was != now:
             start = max(0, count_same(was[1], now[1]) - _AROUND)
@@ -378,9 +378,9 @@ def find_difference(
             by_other = "" if who == who_now else f" from the recorded one{who}"
             return f"{place}{who_now} differs{by_other}\n{texts}"
         if place != place_now and any(place == later for later, *_ in new):
-            return f"{place_now}{who_now} is there now and was not recorded: {_show(now[1])}"
+            return f"{place_now}{who_now} is there now and was not recorded{who_now and f': {_show(now[1])}'}"
         if place != place_now:
-            return f"{place}{who} was recorded and is not there now: {_show(was[1])}"
+            return f"{place}{who} was recorded and is not there now{who and f': {_show(was[1])}'}"
     return ""
 
 
