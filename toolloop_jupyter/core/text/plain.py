@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import time
 import unicodedata
@@ -227,7 +226,7 @@ def write_whole(path: str | Path, text: str) -> None:
     """
     data = text.encode("utf-8", "backslashreplace")
     target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
-    aside = target.with_name(f".{secrets.token_hex(8)}.part")  # each writer has its own temporary file
+    aside = target.with_name(f".{os.urandom(8).hex()}.part")  # each writer has its own temporary file
     try:
         if target.is_fifo():  # writing would wait for a reader, perhaps for ever
             raise OSError(errno.EINVAL, "It is a pipe, not a file")
