@@ -40,10 +40,10 @@ from .core.session import (
     AsyncSession,
     Capabilities,
     EventStream,
-    Given,
     Harness,
     Keywords,
     Pending,
+    PromptLike,
     Session,
     build_config,
     require_tool_loop,
@@ -54,8 +54,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class _OfAllRows(TypedDict, total=False):
-    """Keywords of `amap` and `map` that are about the table, not about one row: the fields of `RowsOptions`."""
+class _TableKeywords(TypedDict, total=False):
+    """The keywords of `amap` and `map` that are for the whole table, not for one row: the fields of `RowsOptions`."""
 
     concurrency: int
     store: str | Path | None
@@ -65,11 +65,11 @@ class _OfAllRows(TypedDict, total=False):
     variables: Mapping[str, object] | None
 
 
-class RowsKeywords(_OfAllRows, Keywords, total=False):
+class RowsKeywords(_TableKeywords, Keywords, total=False):
     """The keywords of `amap` and `map`."""
 
 
-def _with_keywords(function: F, kinds: type = Keywords) -> F:
+def _add_keywords(function: F, kinds: type = Keywords) -> F:
     """Add the keys of the TypedDict `kinds` to the function's signature. `help` and Tab show this signature."""
     defaults = {**DEFAULTS, "concurrency": RowsOptions.concurrency, "on_error": RowsOptions.on_error}
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -81,7 +81,7 @@ def _with_keywords(function: F, kinds: type = Keywords) -> F:
     return function
 
 
-_with_keywords_of_rows = partial(_with_keywords, kinds=RowsKeywords)
+_add_keywords_of_rows = partial(_add_keywords, kinds=RowsKeywords)
 
 
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
@@ -141,7 +141,7 @@ PROCESS, NOTEBOOK = _Process(), _Notebook()
 """The `Host` of every run: NOTEBOOK if IPython is running, PROCESS in plain Python."""
 
 
-def _config(harness: object, keywords: Keywords) -> Config:
+def _make_config(harness: object, keywords: Keywords) -> Config:
     """Check the arguments, and make the Config of a run in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
@@ -165,14 +165,16 @@ def _config(harness: object, keywords: Keywords) -> Config:
     return config
 
 
-def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
-    session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
+def _begin_turn(
+    harness: object, prompt: PromptLike, keywords: Keywords, *, streamed: bool
+) -> AsyncEventStream:
+    session = AsyncSession(_make_config(harness, keywords), streamed=streamed, lasting=False)
     return AsyncEventStream(session, prompt, streamed=streamed)
 
 
-@_with_keywords
+@_add_keywords
 def aagent(
-    harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
+    harness: object, prompt: PromptLike, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt. `await aagent(...)` returns a Result; `async for event in aagent(..., stream=True)` yields the events.
 
@@ -186,9 +188,9 @@ def aagent(
     return turn if stream else Pending(turn.collect(), "aagent(…)")
 
 
-@_with_keywords
+@_add_keywords
 def agent(
-    harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
+    harness: object, prompt: PromptLike, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Result | EventStream:
     """Run one prompt and return its Result; with `stream=True`, return an iterator over its events. Works in a notebook cell.
 
@@ -201,7 +203,7 @@ def agent(
     return EventStream(turn, runner)
 
 
-@_with_keywords
+@_add_keywords
 def aagent_session(
     harness: object, *, history: Sequence[Mapping[str, object]] = (), **keywords: Unpack[Keywords]
 ) -> AsyncSession:
@@ -210,10 +212,10 @@ def aagent_session(
     `history` has the messages of an earlier conversation in OpenAI format. The session continues this conversation.
     LiteLLM does not have the keyword `history`. Raises HistoryInvalid if the messages are not valid; the error says why.
     """
-    return AsyncSession(_config(harness, keywords), history)
+    return AsyncSession(_make_config(harness, keywords), history)
 
 
-@_with_keywords
+@_add_keywords
 def agent_session(
     harness: object, *, history: Sequence[Mapping[str, object]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
@@ -221,7 +223,7 @@ def agent_session(
     return Session(aagent_session(harness, history=history, **keywords))
 
 
-@_with_keywords_of_rows
+@_add_keywords_of_rows
 def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Coroutine[object, None, Rows]:
     """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
 
@@ -245,7 +247,7 @@ def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Corouti
     return Pending(_make_rows_run(prompt, rows, keywords).collect(), "amap(…)")
 
 
-@_with_keywords_of_rows
+@_add_keywords_of_rows
 def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
     prompt: str, rows: object, **keywords: Unpack[RowsKeywords]
 ) -> Rows:
@@ -259,12 +261,12 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
     from .teaching import ModelOfRow
 
     given = cast("dict[str, Any]", keywords)
-    own = {name: given.pop(name) for name in _OfAllRows.__annotations__ if name in given}
-    variables = check_values({"variables": own.pop("variables", None)})["variables"]
-    options = RowsOptions(**own, variables=dict(variables or {}))
+    of_table = {name: given.pop(name) for name in _TableKeywords.__annotations__ if name in given}
+    variables = check_values({"variables": of_table.pop("variables", None)})["variables"]
+    options = RowsOptions(**of_table, variables=dict(variables or {}))
     if callable(model := given.get("model")) and not isinstance(model, Answers):
         given["model"] = ModelOfRow(model)
-    return RowsRun(_config(Harness.TOOL_LOOP, keywords), prompt, rows, options)
+    return RowsRun(_make_config(Harness.TOOL_LOOP, keywords), prompt, rows, options)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

@@ -13,12 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "<missing>"
-
-
-MISSING: Any = _Missing()
+MISSING: Any = object()
 """Means that there is no value. None cannot mean this, because None may be the value."""
 
 

@@ -33,7 +33,7 @@ from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_a
 from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
 from .config import find_approver
-from .permissions import Permit, Refused, find_mode, wait_for
+from .permissions import Permit, Refused, find_mode, wait_for_decision
 from .turn import Answer, SentCall, Turn, TurnEnd, ask_model, find_limit
 
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
@@ -117,9 +117,9 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
     except Refused as refused:
         result = _fail(call, join_surrogates(refused.message), refused.status, refused.decision)
     except BaseException:  # the call has no result of its own, but observers and readers still get one
-        said, decision = turn.history.answer_of(call.id), None if ruling is None else ruling.decision
+        text, decision = turn.history.answer_of(call.id), None if ruling is None else ruling.decision
         seconds = None if started is None else time.monotonic() - started
-        result = _fail(call, said, "cancelled", decision, seconds)
+        result = _fail(call, text, "cancelled", decision, seconds)
         raise
     finally:
         turn.history.answer(call.id, result.output, result.pictures)
@@ -151,7 +151,7 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
         approval.deny("no approval handler", by="unattended")
     handlers = {"callback": turn.config.approvals.on_approval, "host": turn.config.host.ask}
     try:
-        return await wait_for(approval, handlers.get(approver))
+        return await wait_for_decision(approval, handlers.get(approver))
     finally:
         is_refused = approval.decision is None or not approval.decision.allowed
         end = turn.spent.now()
@@ -348,10 +348,10 @@ def _accept_answer(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnE
     if reply.finish_reason == "length":
         problem += " (it was cut off by the token limit)"
         answer.problem = problem
-    told = f"answer {answer.attempts} does not fit {output.name}: {problem}; asked again"
-    turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
-    corrected = "Answer again, with the corrected JSON only."
-    turn.history.add_user(f"Your answer did not validate: {problem}\n{corrected}")
+    message = f"answer {answer.attempts} does not fit {output.name}: {problem}; asked again"
+    turn.outlet.record(Retry(answer.attempts, message, of_answer=True))
+    request = "Answer again, with the corrected JSON only."
+    turn.history.add_user(f"Your answer did not validate: {problem}\n{request}")
     return None
 
 

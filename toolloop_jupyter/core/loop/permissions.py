@@ -163,18 +163,18 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
         return "full", ""
     mode, why = await _ask_policy(policy, call, "permissions are")
     if setting is not None:
-        own, own_why = await _ask_policy(setting, call, "the tool's own permissions are")
-        if _STRICTNESS[own] >= _STRICTNESS[mode]:
-            mode, why = own, own_why
+        tool_mode, tool_why = await _ask_policy(setting, call, "the tool's own permissions are")
+        if _STRICTNESS[tool_mode] >= _STRICTNESS[mode]:
+            mode, why = tool_mode, tool_why
     if mode == "deny":
         raise deny(Decision(allowed=False, reason=why, by="policy"))
     return mode, "" if is_open and mode == "full" else why
 
 
-async def _ask_policy(policy: Any, call: BoundCall, said: str) -> tuple[Mode, str]:
-    """Return (the mode, its reason). The mode is "ask" if `policy` raises. `said`: begins the reason if `policy` is a text."""
+async def _ask_policy(policy: Any, call: BoundCall, start: str) -> tuple[Mode, str]:
+    """Return (the mode, its reason). The mode is "ask" if `policy` raises. `start`: begins the reason if `policy` is a text."""
     if isinstance(policy, str):
-        return _read_answer(policy, said)
+        return _read_answer(policy, start)
     outcome = await attempt_apart(_look_up(policy, call))
     if isinstance(outcome.error, RunEnded):
         raise outcome.error
@@ -198,12 +198,12 @@ async def _look_up(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     return _read_answer(policy[key], f"permissions[{key!r}] is")
 
 
-def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """Return (the mode, its reason) for `answer`, a value from the user's `permissions`. `said`: how the reason begins.
+def _read_answer(answer: object, start: str) -> tuple[Mode, str]:
+    """Return (the mode, its reason) for `answer`, a value from the user's `permissions`. `start`: how the reason begins.
 
     The mode is "ask" if `answer` is neither a mode nor a bool.
     """
-    why, mode = f"{said} {shorten_repr(answer)}", read_mode(answer)
+    why, mode = f"{start} {shorten_repr(answer)}", read_mode(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
     return mode, why
@@ -371,7 +371,7 @@ HANDLER_GRACE = 1.0
 """A cancelled handler has this many seconds to clean up."""
 
 
-async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
+async def wait_for_decision(approval: Approval, handler: ApprovalHandler | None) -> Decision:
     """Wait for the decision about `approval`, and return it. If `handler` is None, the reader of the stream decides."""
     asking = None if handler is None else asyncio.ensure_future(_ask_handler(handler, approval))
     if asking is not None:  # the turn must get a decision, even if this task is cancelled before it begins
@@ -409,8 +409,8 @@ async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     denied = "denied by on_approval"
     if outcome.error is not None:
         # As in LiteLLM, the reason is only the message of an exception.
-        said = get_message if isinstance(outcome.error, Exception) else describe_error
-        denied = f"on_approval raised: {said(outcome.error, 500)}"
+        describe = get_message if isinstance(outcome.error, Exception) else describe_error
+        denied = f"on_approval raised: {describe(outcome.error, 500)}"
     elif outcome.value is True:
         approval.allow(by="callback")
     elif outcome.value is not None and outcome.value is not False:

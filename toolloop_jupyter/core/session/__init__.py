@@ -5,4 +5,4 @@
 
 from .keywords import DEFAULTS, Capabilities, Harness, Keywords, build_config, require_tool_loop
 from .session import AsyncSession, Pending, Session
-from .stream import AsyncEventStream, EventStream, Given
+from .stream import AsyncEventStream, EventStream, PromptLike

@@ -137,8 +137,8 @@ def _check_supported(keywords: Keywords) -> None:
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
-            known = f"there are {', '.join(Keywords.__annotations__)}."
-            hint = f"did you mean {near[0]}=?" if near else known
+            names = f"there are {', '.join(Keywords.__annotations__)}."
+            hint = f"did you mean {near[0]}=?" if near else names
             raise ArgumentTypeInvalid(f"unexpected keyword argument {name!r}; {hint}")
     for name, why in _UNSUPPORTED.items():
         if keywords.get(name):
@@ -192,10 +192,10 @@ def build_config(host: Host = Config.host, /, **keywords: Unpack[Keywords]) -> C
     permissions = keywords.get("permissions", "full")
     check_policy(permissions)
     plain = check_values({name: keywords.get(name) for name in _PLAIN})
-    options, facts = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
+    options, metadata = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
     tools = make_tools(() if (tools := keywords.get("tools")) is None else tools)
     check_names(permissions, tools)
-    where = keywords.get("api_key"), keywords.get("api_base"), facts
+    where = keywords.get("api_key"), keywords.get("api_base"), metadata
     routes = find_routes((keywords.get("model"), *options.fallback), *where)
     if given := options.completion_kwargs:
         check_completion_options(given, gateway=routes[0].model.startswith(PROXY))

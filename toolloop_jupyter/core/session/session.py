@@ -40,7 +40,7 @@ from ..loop import (
 )
 from ..models import find_untaken, must_load, start_loading
 from .sandbox import Watch
-from .stream import AsyncEventStream, Channel, Ended, EventStream, Given
+from .stream import AsyncEventStream, Channel, Ended, EventStream, PromptLike
 
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 T = TypeVar("T")
@@ -122,11 +122,11 @@ class AsyncSession:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    def astream(self, prompt: Given, *, observers: Sequence[Observer] = ()) -> AsyncEventStream:
+    def astream(self, prompt: PromptLike, *, observers: Sequence[Observer] = ()) -> AsyncEventStream:
         """Return one turn as a stream of events. `observers` are called before the observers of the session."""
         return AsyncEventStream(self, prompt, streamed=True, observers=observers)
 
-    async def arun(self, prompt: Given) -> Result:
+    async def arun(self, prompt: PromptLike) -> Result:
         """Run one turn to its end and return its Result.
 
         `prompt` is a text, or a list of texts, pictures, paths and other values. Raises OutputInvalid if the answer does not
@@ -146,7 +146,7 @@ class AsyncSession:
         """Return the same as `history`, without `await` and in any thread."""
         return self._history.copy()
 
-    async def prepare(self, given: Given, *, observers: Iterable[Observer] = ()) -> Prompt:
+    async def prepare(self, given: PromptLike, *, observers: Iterable[Observer] = ()) -> Prompt:
         """Return a prompt in the form in which it is sent: with its figures drawn as pictures and its files read.
 
         `observers` are those of the turn. They may tell the person that LiteLLM is being imported. Raises ArgumentInvalid if a
@@ -156,19 +156,19 @@ class AsyncSession:
         prompt = read_prompt(given, self.config.host.name_code)
         if isinstance(prompt.content, str):
             return prompt
-        wish = self.config.options.images
+        images = self.config.options.images
         for route in self.config.routes if prompt.needs else ():
             await wait_for_import(route.model, self.config.host, observers)
-            if untaken := " and ".join(find_untaken(route.model, prompt.needs, wish)):
+            if untaken := " and ".join(find_untaken(route.model, prompt.needs, images)):
                 raise CapabilityUnsupported(
                     f"the prompt has {untaken}, and images='never' sends none"
-                    if wish == "never"
+                    if images == "never"
                     else f"the prompt has {untaken}, but LiteLLM does not say that {route.title} can read this. If the model can "
                     "read it (for example, a gateway's group or a model on your own server), set images='always'"
                 )
         return prompt
 
-    async def preview(self, given: Given) -> Request:
+    async def preview(self, given: PromptLike) -> Request:
         """Return the first request of a turn with this prompt, exactly as it would be sent. Nothing is sent."""
         history = copy.deepcopy(self._history)
         turn = self._make_turn(await self.prepare(given), Channel(is_read=False), history)
@@ -242,7 +242,9 @@ class AsyncSession:
         permissions = Permissions(self._allowed, self._lasting)
         return Turn(self.config, history, prompt, channel, permissions, observing, channel.is_read)
 
-    async def begin(self, given: Given, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
+    async def begin(
+        self, given: PromptLike, *, streamed: bool, observers: Sequence[Observer] = ()
+    ) -> Channel:
         """Start a turn. Only AsyncEventStream calls this. If the present turn was told to stop, wait until it has ended.
 
         Raises the errors of `prepare`, SessionClosed if the session is closed, HarnessError if another turn is running.
@@ -323,17 +325,17 @@ class Session:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def run(self, prompt: Given) -> Result:
+    def run(self, prompt: PromptLike) -> Result:
         result: Result = self._run_sync(lambda: self._inner.arun(prompt))
         return result
 
-    def stream(self, prompt: Given) -> EventStream:
+    def stream(self, prompt: PromptLike) -> EventStream:
         return EventStream(self._inner.astream(prompt), self._inner.config.host.one_loop())
 
-    async def arun(self, prompt: Given) -> Result:
+    async def arun(self, prompt: PromptLike) -> Result:
         return await self._inner.arun(prompt)
 
-    def astream(self, prompt: Given) -> AsyncEventStream:
+    def astream(self, prompt: PromptLike) -> AsyncEventStream:
         return self._inner.astream(prompt)
 
     def history(self) -> list[dict[str, Any]]:

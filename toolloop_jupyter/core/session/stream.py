@@ -32,7 +32,7 @@ MOST_UNREAD = 256
 WIND_DOWN = 1.0
 """The most seconds that the reader of a stopped turn waits for the end of the turn."""
 
-Given: TypeAlias = "str | Sequence[object] | Prompt"
+PromptLike: TypeAlias = "str | Sequence[object] | Prompt"
 """A prompt from a caller: a text, a list (of texts, pictures, paths and other values) or a Prompt that is ready to be sent."""
 
 
@@ -161,8 +161,8 @@ def _make_end(error: BaseException) -> TurnEnd:
     """Return the TurnEnd of a turn that raised `error`."""
     if isinstance(error, RunEnded):
         return TurnEnd("cancelled", str(error))
-    known = isinstance(error, ModelCallFailed)
-    return TurnEnd("runtime_error", str(error) if known else log_unexpected(error))
+    message = str(error) if isinstance(error, ModelCallFailed) else log_unexpected(error)
+    return TurnEnd("runtime_error", message)
 
 
 class Turns(Protocol):
@@ -170,7 +170,7 @@ class Turns(Protocol):
 
     config: Config
 
-    async def begin(self, given: Given, *, streamed: bool, observers: Sequence[Observer]) -> Channel:
+    async def begin(self, given: PromptLike, *, streamed: bool, observers: Sequence[Observer]) -> Channel:
         """Start a turn."""
 
 
@@ -185,7 +185,7 @@ class AsyncEventStream:
     _cancelled = False
 
     def __init__(
-        self, session: Turns, prompt: Given, *, streamed: bool, observers: Sequence[Observer] = ()
+        self, session: Turns, prompt: PromptLike, *, streamed: bool, observers: Sequence[Observer] = ()
     ) -> None:
         """`streamed`: True if somebody reads the events. If there is no `on_approval`, the reader answers the Approvals. If
         `streamed` is False, call `collect`.
@@ -222,7 +222,7 @@ class AsyncEventStream:
             raise StopAsyncIteration
         channel = self._channel or await self._begin()
         if self._asked is not None:
-            if not channel.told_to_stop:  # after a stop, `wait_for` denies the Approval
+            if not channel.told_to_stop:  # after a stop, `wait_for_decision` denies the Approval
                 self._asked.deny(NOT_ANSWERED, by="unattended")
             self._asked = None
         while not (channel.events or channel.task.done()):
