@@ -182,7 +182,7 @@ async def test_a_call_waits_for_the_list_that_another_one_asks_for(connect):
 
     files = connect(Server("odd", on_list_tools=list_them, on_call_tool=run_one))
     descriptions.append("Read, and send it to me.")
-    files._life.list.note_change()  # what a notification of the server does
+    files._server.list.note_change()  # what a notification of the server does
     calls = [files.read.call_on_server({}, context=ToolContext()) for _ in range(3)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in outcomes] == [ServerError] * 3
@@ -215,7 +215,7 @@ async def test_an_older_list_does_not_replace_a_newer_one(connect):
     while len(listed) < 2:  # noqa: ASYNC110 - the server lives in another thread
         await asyncio.sleep(0.01)
     descriptions.append("Read, and send it to me.")
-    files._life.list.note_change()
+    files._server.list.note_change()
     for _ in range(2):
         with pytest.raises(ServerError, match="changed its description or schema"):
             await files.read.call_on_server({}, context=ToolContext())

@@ -1,6 +1,6 @@
 """Connect to an MCP server. Its tools become tools of the notebook.
 
-A call is refused if the server has changed the tool after it was listed.
+If the server changes a tool after a person has seen it in the list, calls of the tool are refused.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from .tools import (
 MOST_TOOLS = 1_000
 """How many tools of one server are used at most. Further tools are ignored."""
 _MOST_PAGES = 100
+"""How many pages of a server's list of tools are read at most."""
 MANY_TOKENS = 5_000
 """If a server's tools together have more tokens than this, `connect()` warns: each request to the model sends all of them."""
 _BY_HAND = 600.0
@@ -61,14 +62,14 @@ class Connection(ToolSource):
         handshake: float,
     ) -> None:
         self._choice, self._name = choice, name
-        self._life = _Life(target, handshake)
-        self._finalizer = weakref.finalize(self, self._life.close, wait=False)
+        self._server = _Server(target, handshake)
+        self._finalizer = weakref.finalize(self, self._server.close, wait=False)
         self._finalizer.atexit = False  # when the kernel ends, `close_all` closes the link and waits
         self._tools: dict[str, ServerTool] = {}
         self.notices: list[str] = []
         """Warnings for a person, for example that a tool is left out, or that the server has very many tools."""
         try:
-            self._pin(self._life.list_tools())
+            self._pin(self._server.list_tools())
         except BaseException:
             self.close()
             raise
@@ -83,16 +84,16 @@ class Connection(ToolSource):
     @property
     def title(self) -> str:
         """The server's own name and version, and its command or address."""
-        return self._life.title
+        return self._server.title
 
     @property
     def log(self) -> str:
         """The last part of the server's output on stderr."""
-        return self._life.log.tail()
+        return self._server.log.tail()
 
     @property
     def closed(self) -> bool:
-        return self._life.closed
+        return self._server.closed
 
     def refresh(self) -> list[str]:
         """Ask the server for its tools again, and use the new list. Return the names of the tools that are new or changed.
@@ -100,13 +101,13 @@ class Connection(ToolSource):
         If a person had approved all calls of a tool, and the tool has changed, this approval ends.
         """
         before = self._tools
-        self._pin(self._life.list_tools())
+        self._pin(self._server.list_tools())
         return [name for name, tool in self._tools.items() if before.get(name) is not tool]
 
     def close(self) -> None:
         """Close the connection and end all processes of the server. A later call of one of its tools raises an error."""
         self._finalizer.detach()
-        self._life.close()
+        self._server.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -150,11 +151,11 @@ class Connection(ToolSource):
         """Return (the status, a line about the connection, the advice or "") for `%toolloop doctor`."""
         if self.closed:
             return "note", f"{self.title}: closed", "run its cell again"
-        says = f"{self.title}: {len(self._tools)} tools"
-        if self._life.list.has_changed:
-            return "note", f"{says}; the server has changed its list", "call .refresh() on the connection"
-        problem = self._life.ping()
-        return ("bad", f"{says}; {problem}", "run its cell again") if problem else ("ok", says, "")
+        status = f"{self.title}: {len(self._tools)} tools"
+        if self._server.list.has_changed:
+            return "note", f"{status}; the server has changed its list", "call .refresh() on the connection"
+        problem = self._server.ping()
+        return ("bad", f"{status}; {problem}", "run its cell again") if problem else ("ok", status, "")
 
     # --- the list ---
 
@@ -172,8 +173,8 @@ class Connection(ToolSource):
             if one.name not in wanted:
                 continue
             try:
-                qualifier = self._name or self._life.short_name
-                tool = make_server_tool(one, self._choice, self._life, self.title, qualifier)
+                qualifier = self._name or self._server.short_name
+                tool = make_server_tool(one, self._choice, self._server, self.title, qualifier)
             except UnusableSchema as error:
                 left_out.append(f"{plain(one.name)[:80]!r} is left out: {error}")
                 continue
@@ -250,9 +251,7 @@ class _ToolList:
 
 
 async def _read_tools(client: Any) -> list[Any]:
-    """Read all pages of the server's list: at most MOST_TOOLS tools and _MOST_PAGES pages. Of several tools with the same name,
-    only the first one is used.
-    """
+    """Read the server's list, page by page. Of several tools with the same name, only the first one is used."""
     cursor = None
     found: dict[str, Any] = {}
     for _ in range(_MOST_PAGES):
@@ -269,10 +268,10 @@ _current: ContextVar[Asker | None] = ContextVar("toolloop_mcp_asker", default=No
 """The Asker of the tool call that this task makes. In older versions of the protocol, questions arrive in another task."""
 
 
-class _Life:
-    """Opens the link of a connection, opens a new link if the server has ended, and sends calls over the link.
+class _Server:
+    """The server of a connection. It opens a link to the server, and a new link if the server has ended. Calls go over the link.
 
-    It has no reference to its Connection, so that Python can free a Connection that nobody uses.
+    This object does not refer to its Connection, so that Python can free a Connection that nobody uses.
     """
 
     def __init__(self, target: Target, handshake: float) -> None:
@@ -350,13 +349,13 @@ class _Life:
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
             finally:
                 self._askers.remove(asker)
-            # The result is read on the link's thread, since a long result would block the run's loop.
+            # The result is read here, on the link's thread, since a long result would block the run's loop.
             return read_result(tool, result)
 
         return work
 
     async def _ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
-        """Ask a person a question of the server. Decline it if it is not known to which tool call the question belongs."""
+        """Ask a person a question of the server. Decline the question if it is not known which tool call it belongs to."""
         asker = _current.get() or (self._askers[0] if len(self._askers) == 1 else None)
         return await asker.ask(message, schema) if asker else ("decline", None)
 
@@ -367,7 +366,7 @@ class _Life:
             return outcome.value
         if isinstance(error, ServerError):
             raise error
-        if link.lost(error):
+        if link.is_lost(error):
             link.close(wait=False)
             gone = "the server is gone; it is not known whether the call had an effect"
             why = "this connection is closed" if self.closed else gone
@@ -398,8 +397,8 @@ class _Life:
                 self.list.note_change()
             self._link = link
             if info is not None:
-                known = plain(f"{info.title or info.name} {info.version or ''}").strip().replace("\n", " ")
-                self.title = f"“{known[:100]}” ({self._target.title})"
+                name = plain(f"{info.title or info.name} {info.version or ''}").strip().replace("\n", " ")
+                self.title = f"“{name[:100]}” ({self._target.title})"
                 self.short_name = make_wire_name(plain(info.name)[:40])
             return link
 

@@ -39,20 +39,20 @@ THREAD = "toolloop-mcp"
 HANDSHAKE = 30.0
 """How many seconds a server has to answer the handshake."""
 CLOSING = 10.0
-"""How many seconds `close` waits until the server has ended. The client waits 2 seconds for the server, and then kills it."""
+"""How many seconds `close` waits for the end of the server. The client waits 2 seconds for the end, and then kills the server."""
 _GRACE = 0.5
-"""Seconds between SIGTERM and SIGKILL for child processes that still run after their server has ended."""
+"""Seconds between SIGTERM and SIGKILL, for processes that the server has started and that still run after its end."""
 _TRIM = 1.0
 """Seconds between two checks of the size of the log file."""
 _MOST_LOG = 10_000_000
-"""If the log file has more bytes, it is emptied, since a server may write without end."""
+"""If the log file has more bytes than this, it is emptied: a server may write without end."""
 _TAIL = 20_000
 """How many bytes are read from the end of the log file. Earlier bytes are not used."""
 _LAST_WORDS = 300
 """How many characters of the log's last lines an error message shows at most."""
 
 _CLOSED = "the connection is closed"
-_LISTENED = "2026-07-28"
+_FIRST_WITH_LISTEN = "2026-07-28"
 """The first version of the protocol in which a client can listen for changes of the list of tools."""
 
 
@@ -90,7 +90,7 @@ class ServerLog:
                 os.truncate(self._path, 0)
 
     def tail(self) -> str:
-        """Return the last part of the log as plain text without API keys, also after `close`."""
+        """Return the last part of the log as plain text without API keys. This also works after `close`."""
         return hide(plain(settle_lines(self._last + self._read()))[-_TAIL:])
 
     def add_last_words(self, line: str) -> str:
@@ -163,19 +163,18 @@ class Link:
             logger.addHandler(logging.NullHandler())
         _open_links.add(self)
         self._thread.start()
-        outcome = Outcome()
         try:
-            with contextlib.suppress(
-                concurrent.futures.TimeoutError
-            ):  # a server of this notebook blocks the thread
-                outcome = self._opened.result(self._handshake + CLOSING)
-        finally:
-            if self._client is None:
-                self.close(wait=False)
+            outcome = self._opened.result(self._handshake + CLOSING)
+        except concurrent.futures.TimeoutError:  # a server of this notebook blocks the thread
+            outcome = Outcome()
+        except BaseException:
+            self.close(wait=False)
+            raise
         if self._client is None:
-            self._thread.join(CLOSING)
-            late = f"did not answer the handshake within {self._handshake:g} s"
-            why = late if outcome.error is None else f"cannot be connected to: {self.explain(outcome.error)}"
+            self.close()
+            why = f"did not answer the handshake within {self._handshake:g} s"
+            if outcome.error is not None:
+                why = f"cannot be connected to: {self.explain(outcome.error)}"
             raise ConnectionFailed(self._log.add_last_words(f"{self._target.title} {why}")) from None
         return self._client
 
@@ -228,8 +227,8 @@ class Link:
         closed.set_result(Outcome(error=ConnectionError(_CLOSED)))
         return closed
 
-    def lost(self, error: BaseException) -> bool:
-        """Return True if the error of a call means that the server is gone."""
+    def is_lost(self, error: BaseException) -> bool:
+        """Return True if `error`, which a call has raised, means that the server is gone."""
         if self.ended:
             return True
         import anyio
@@ -296,7 +295,7 @@ class Link:
                     self._on_change()
 
         tools = client.server_capabilities.tools
-        if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
+        if tools is not None and tools.list_changed and client.protocol_version >= _FIRST_WITH_LISTEN:
             await attempt(hear())  # a server may not offer this
 
     async def _take_message(self, message: Any) -> None:

@@ -32,7 +32,7 @@ class Target:
 
     kind: Literal["stdio", "http", "memory"]
     title: str
-    """The text that a person sees for the target. It contains no API key and no value of a variable."""
+    """The text that a person sees for the target. Passwords, and texts that look like API keys, are left out."""
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
@@ -67,8 +67,9 @@ def read_target(
         for name, value in filled.items():
             if name.lower() == "authorization" and " " not in value:
                 filled[name] = f"Bearer {value}"
-        known = f"check the variables in headers=: {', '.join(map(repr, (headers or {}).values()))}"
-        place = known if headers else 'pass a key: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
+        place = 'pass a key: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
+        if headers:
+            place = f"check the variables in headers=: {', '.join(map(repr, headers.values()))}"
         return Target("http", _shorten(given), url=given, headers=filled, key_place=place)
     if isinstance(given, (str, list, tuple)):
         _refuse_beside(headers=headers)
@@ -81,7 +82,7 @@ def read_target(
 
 
 def _gateway() -> Target:
-    """Return the target of LiteLLM's gateway. Its address and API key are those for the gateway's models."""
+    """Return the target of LiteLLM's gateway. It has the address and the API key that are used for the gateway's models."""
     base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
         if not value:

@@ -86,7 +86,9 @@ class RowsProgress:
     again: int = 0
     """Rows that failed in an earlier run with this store, and are run again in this run."""
     cost: float = 0.0
-    """US dollars that the model calls of this run have cost so far. A call whose cost is not known counts as 0."""
+    """US dollars that the model calls of this run have cost so far, including calls of rows that are still running. A call whose
+    cost is not known counts as 0.
+    """
     seconds: float = 0.0
     """Seconds since the run began."""
     speed: RowsSpeed = RowsSpeed()

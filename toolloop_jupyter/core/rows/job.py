@@ -38,9 +38,9 @@ from .table import RowPrompt, Table
 
 STOP_WAIT = 0.4
 """The most seconds that a stopped run waits for its rows to end."""
-BREATH = 0.01
-"""Seconds. If rows that need no run take longer than this, other tasks of the event loop get a turn."""
-_NOT_OF_THE_ANSWER = frozenset(
+LONGEST_BLOCK = 0.01
+"""How many seconds rows that need no run may block the event loop. Then other tasks get a turn."""
+_NOT_IN_KEY = frozenset(
     ["stream", "stream_options", "num_retries", "max_retries", "timeout", "request_timeout", "stream_timeout"]
 ) | {"metadata", "api_base", "base_url"}
 """Options of a model call that are not in a row's key. They say how and where the call is made, not what the model is asked."""
@@ -62,7 +62,7 @@ class RunState:
         self.is_final = False
         """True if the provider has refused a call for a reason that all other calls would meet, such as a wrong API key."""
         self.asking = 0
-        """The number of rows that wait for a person, or for their turn to ask."""
+        """The number of rows that ask a person, or wait until they may ask."""
         self._changed = asyncio.Event()
 
     def count_asking(self, change: int) -> None:
@@ -137,17 +137,17 @@ class JobSource:
     def __init__(self, config: Config, table: Table, prompt: RowPrompt, store: Store | None) -> None:
         self._config, self._table, self._prompt, self._store = config, table, prompt, store
         shown, _ = config.completion_options()
-        decides = {
+        same_for_all = {
             "model": config.route.title,
             "instructions": config.instructions,
             "tools": [tool.spec["function"] for tool in config.tools],
             "output": None if config.output is None else config.output.schema,
             "fallback": [route.title for route in config.fallbacks],
-            "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
+            "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_IN_KEY},
         }
-        self._key = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
-        """The hash of what is the same for all rows. A row's key is the hash of this and of the row's prompt. Limits such as
-        `max_turns` are not part of a key: if a limit ends a row without an answer, the next run runs the row again.
+        self._hash = hashlib.sha256(json.dumps(same_for_all, sort_keys=True, default=repr).encode())
+        """The hash of `same_for_all`. A row's key is the hash of this and of the row's prompt. Limits such as `max_turns` are not
+        part of a key: if a limit ends a row without an answer, the next run runs the row again.
         """
         self.again = 0
         """The number of rows that failed in an earlier run with this store, and are run again now."""
@@ -161,26 +161,26 @@ class JobSource:
 
         A row with an answer in the store, and a row whose prompt cannot be filled in, are passed to `keep` at once.
         """
-        rows, number, since = iter(self._table), 0, time.monotonic()
+        rows, number, blocked_since = iter(self._table), 0, time.monotonic()
         while not state.is_stopping:
             row = attempt_call(next, rows, MISSING)
             if isinstance(row, Raised):
                 state.end(f"row {number} could not be read: {describe_error(row.error, 500)}")
             if isinstance(row, Raised) or row is MISSING:
                 return
-            found = self._prepare(number, row)
-            if isinstance(found, Job):
-                yield found
-                since = time.monotonic()
+            prepared = self._prepare(number, row)
+            if isinstance(prepared, Job):
+                yield prepared
+                blocked_since = time.monotonic()
             else:
-                await keep(found)
-            if time.monotonic() - since > BREATH:
+                await keep(prepared)
+            if time.monotonic() - blocked_since > LONGEST_BLOCK:
                 await asyncio.sleep(0)
-                since = time.monotonic()
+                blocked_since = time.monotonic()
             number += 1
 
     def _make_job(self, number: int, row: Mapping[str, Any]) -> Job:
-        prompt, digest = self._prompt.fill(row), self._key.copy()
+        prompt, digest = self._prompt.fill(row), self._hash.copy()
         digest.update(prompt.encode("utf-8", "backslashreplace"))
         name = f"row {number:,}" + ("" if self._table.total is None else f" of {self._table.total:,}")
         return Job(number, name, row, prompt, digest.hexdigest()[:32])

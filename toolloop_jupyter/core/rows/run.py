@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 MOST_ASKING = 100
 """The most rows that may wait for a person. While this number of rows wait, no further row begins."""
 SHOWN_LAST = 3
+"""`RowsProgress.last` has this many rows."""
 RATE_OF = 50
-"""The number of rows over which the rate is measured. These are the rows that ended last."""
+"""The rate is measured over this many rows: those that ended last."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """How many rows end per second, measured over the newest RATE_OF rows, or over all rows if fewer have ended."""
+        """How many rows end per second. If fewer than RATE_OF rows have ended, the rate is measured over all of them."""
         ends, is_full = self._ends, len(self._ends) == RATE_OF
         seconds = ends[-1] - (ends[0] if is_full else self.began) if ends else 0.0
         return (len(ends) - is_full) / seconds if seconds > 0 else 0.0
@@ -177,10 +178,10 @@ class RowsRun:
         else:
             from .workers import Workers  # imported late, since only executors need multiprocessing
 
+            # A worker does not see the cost of other runs. So its limit is at most what is left of the budget now.
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
-            # A worker does not see the cost of other runs. So its limit is at most the rest of the budget now.
-            most = min(limits, default=None)
-            self._runner = Workers(options.executor, self._config, options.concurrency, most, self._state)
+            max_cost = min(limits, default=None)
+            self._runner = Workers(options.executor, self._config, options.concurrency, max_cost, self._state)
         self._main: asyncio.Task[None] | None = None
 
     # --- the state of the run -----------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class RowsRun:
     @property
     def progress(self) -> RowsProgress:
         """The progress of the run now."""
-        tally, notes = self._tally, [] if self._store is None else self._store.notes
+        tally, note = self._tally, "" if self._store is None else self._store.note
         return RowsProgress(
             total=self.total,
             done=len(tally.ended) - tally.failed,
@@ -205,7 +206,7 @@ class RowsRun:
             seconds=time.monotonic() - tally.began if tally.seconds is None else tally.seconds,
             speed=RowsSpeed(tally.rate, self._pace.pause, int(self._pace.limit)),
             last=tuple(islice(reversed(tally.ended.values()), SHOWN_LAST))[::-1],
-            message="; ".join(filter(None, [*notes, self._state.message])),
+            message="; ".join(filter(None, (note, self._state.message))),
         )
 
     @property

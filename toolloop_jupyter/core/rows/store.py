@@ -178,8 +178,8 @@ class Store:
             raise ArgumentTypeInvalid(f"store must be the path of a file, got {shorten_repr(path)}")
         self.path = Path(path)
         self._real = Path(real)
-        self.notes: list[str] = []
-        """Messages for the person about the opened file. Each message is one sentence."""
+        self.note = ""
+        """A message for the person about the opened file: one sentence, or ""."""
         self._lock = FileLock(self._real.with_name(f".{self._real.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
         """Key of a row -> lines of finished rows with this key. `take` removes a line. Two equal rows have two lines."""
@@ -227,7 +227,7 @@ class Store:
                     f"{self.path.name!r} is not a store of rows, and would be overwritten; name another file"
                 )
             if is_half and not isinstance(entry.get("key"), str):
-                self.notes.append("the last line of the store is incomplete, and is removed")
+                self.note = "the last line of the store is incomplete, and is removed"
                 break
             if number > 1 and not isinstance(entry.get("key"), str):
                 raise ArgumentInvalid(

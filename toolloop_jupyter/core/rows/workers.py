@@ -79,7 +79,7 @@ class Workers:
             )
         if isinstance(executor, ThreadPoolExecutor):
             raise ArgumentInvalid(
-                "executor: threads of this process make rows no faster; leave executor out, and set concurrency"
+                "executor: threads of this process do not make rows faster; leave out executor, and set concurrency"
             )
         if config.approvals.may_ask(config.tools):
             raise ArgumentInvalid(
@@ -87,7 +87,7 @@ class Workers:
             )
         if config.observers:
             raise ArgumentInvalid(
-                "executor: a run with an observer (or a recording) has to be in this process; leave out executor, or the observer"
+                "executor: an observer (or a recording) works only in this process; leave out executor, or the observer"
             )
         # Only cloudpickle can send functions that a notebook defines. Dask and loky install it.
         found = attempt_call(importlib.import_module, "cloudpickle")

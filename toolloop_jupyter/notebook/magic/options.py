@@ -162,7 +162,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
            help="limit of model calls in this run"),
     Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
-           help="limit of what this run (with --each: all rows) may cost, in US dollars; checked between model calls"),
+           help="limit of what this run may cost, in US dollars (with --each: all rows, max_cost= of amap); checked "
+                "between model calls"),
     Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
            help="limit of what all runs of this kernel may cost together, in US dollars; only for %toolloop"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,

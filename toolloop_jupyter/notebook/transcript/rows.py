@@ -21,9 +21,9 @@ ENDS = 5
 """The block of a finished rows run shows this many rows of the beginning and this many rows of the end."""
 MOST_FAILURES = 20
 """The block of a finished rows run shows at most this many of the failed rows that are between the first and the last rows."""
-_ASKED = 60
+_MOST_INPUT = 60
 """At most this many characters of a row's input are shown."""
-_CAME = 160
+_MOST_ANSWER = 160
 """At most this many characters of a row's answer or error are shown."""
 
 
@@ -156,18 +156,18 @@ def _draw_line(words: str, expression: str = "") -> Block:
 def _draw_row(row: Row) -> Block:
     mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
     # An object in the input may raise an error when it is written as text.
-    given = attempt_call(short_arguments, dict(islice(row.input.items(), 20)), _ASKED)
-    asked = "…" if isinstance(given, Raised) else given
-    came, took = _tell_end(row), tell_duration(row.seconds)
+    written = attempt_call(short_arguments, dict(islice(row.input.items(), 20)), _MOST_INPUT)
+    given = "…" if isinstance(written, Raised) else written
+    end, took = _tell_end(row), tell_duration(row.seconds)
     cells = (
         f'<span class="{css}">{mark}</span>',
         dim(f"{row.number:,}", "span"),
-        f"<code>{esc(asked)}</code>",
-        inline(came),
+        f"<code>{esc(given)}</code>",
+        inline(end),
         f'<span style="{DIM};white-space:nowrap">{took}</span>',
     )
     html = "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
-    text = "  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took)))
+    text = "  ".join(filter(None, (f"{mark} {row.number:,}", given, f"→ {end}", took)))
     return Block(html, in_a_line(text))
 
 
@@ -178,7 +178,7 @@ def _tell_end(row: Row) -> str:
         text = row.result.text
         fields = attempt_call(list_fields, row.result.output)
         if isinstance(fields, Mapping):
-            told = attempt_call(short_arguments, fields, _CAME)
+            told = attempt_call(short_arguments, fields, _MOST_ANSWER)
             if not isinstance(told, Raised):
                 return told
-    return shorten(" ".join(text[: 4 * _CAME].split()), _CAME)
+    return shorten(" ".join(text[: 4 * _MOST_ANSWER].split()), _MOST_ANSWER)
