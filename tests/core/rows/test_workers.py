@@ -362,12 +362,12 @@ class Locked:
             {"tools": [tl.tool(name="locked")(Locked())]},
             "the tool 'locked' cannot be sent to a worker: TypeError: cannot pickle",
         ),
-        ({"observer": "recorder"}, "a run with an observer \\(or a recording\\) has to be in this process"),
+        ({"observer": "recorder"}, "an observer \\(or a recording\\) works only in this process"),
         (
             {"model": "replay"},
             "model cannot be sent to a worker: TypeError: a Replay works only in the process",
         ),
-        ({"executor": ThreadPoolExecutor(1)}, "threads of this process make rows no faster"),
+        ({"executor": ThreadPoolExecutor(1)}, "threads of this process do not make rows faster"),
         ({"executor": 4}, "executor must be a concurrent.futures.Executor, got int"),
     ],
 )
