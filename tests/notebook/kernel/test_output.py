@@ -1,4 +1,4 @@
-"""Where output goes, without a kernel: `output.py`."""
+"""Without a kernel: prints and displays go to the right place (`output.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolloop_jupyter.notebook.kernel.where import (
 
 @pytest.fixture(autouse=True)
 def put_back():
-    """Every test leaves sys.stdout and sys.stderr as it found them."""
+    """No test changes sys.stdout or sys.stderr for the next one."""
     found = sys.stdout, sys.stderr
     yield
     assert (sys.stdout, sys.stderr) == found
@@ -41,7 +41,7 @@ def text(captured, kind="stdout"):
 
 
 def test_both_streams(capsys):
-    """Prints go to the sink with the stream's name; afterwards they go where they went before."""
+    """In a capture, prints go to the sink, with the name of the stream. After the capture, they go to the old place."""
     got = []
     with capture(kept(got)):
         print("out")
@@ -51,7 +51,7 @@ def test_both_streams(capsys):
 
 
 def test_nested(capsys):
-    """The innermost capture gets it, then the one around it."""
+    """A print goes to the innermost capture. After that capture has ended, prints go to the outer one."""
     outer, inner = [], []
     with capture(kept(outer)):
         print(1)
@@ -62,7 +62,7 @@ def test_nested(capsys):
 
 
 async def test_out_of_order(capsys):
-    """Captures of two tasks that overlap, the first one ending first, do not disturb each other."""
+    """The captures of two tasks overlap, and the first one ends first: each gets the prints of its task."""
     first, second = [], []
 
     async def run(into, before, during):
@@ -84,7 +84,7 @@ def in_thread(function, *arguments):
 
 
 def test_threads(capsys):
-    """A thread in a copy of the context is captured; one without belongs to the innermost tool that runs, if it is one."""
+    """A thread with a copy of the context is captured. So is a thread without one, while the captures are nested in each other."""
     got, other = [], []
     with capture(kept(got)):
         in_thread(contextvars.copy_context().run, print, "inside")
@@ -97,7 +97,7 @@ def test_threads(capsys):
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="threads start in a copy of the context there")
 def test_threads_of_two_tools_at_once(capsys):
-    """With two tools side by side nobody can tell whose a thread without a context is: it falls through."""
+    """Two tools run side by side: the print of a thread without a context is not captured, since it may belong to either tool."""
     got, other, beside = [], [], contextvars.copy_context()
     with contextlib.ExitStack() as stack, capture(kept(got)):
         second = capture(kept(other))
@@ -108,7 +108,7 @@ def test_threads_of_two_tools_at_once(capsys):
 
 
 def test_a_reference_that_somebody_keeps(capsys):
-    """A stream kept from inside a capture (a logging handler's) goes on writing where the others write."""
+    """A logging handler stores `sys.stdout` in a capture. After the capture, what it writes goes to the usual place."""
     with capture(kept([])):
         stream = sys.stdout
     print("late", file=stream)
@@ -118,7 +118,7 @@ def test_a_reference_that_somebody_keeps(capsys):
 
 
 def test_somebody_redirects_inside_and_across(capsys):
-    """`redirect_stdout` inside a capture wins; one that outlives the capture gets back a stream that works."""
+    """`redirect_stdout` in a capture gets the prints. If it ends after the capture, the stream that it restores works."""
     got, text_file = [], io.StringIO()
     with capture(kept(got)), contextlib.redirect_stdout(text_file):
         print("redirected")
@@ -163,7 +163,7 @@ sys.stdout = sys.__stdout__
 
 
 def test_a_print_that_goes_on_while_a_capture_ends():
-    """A `print` of another thread began in a capture and ends after it: Python uses the stream that it found at first."""
+    """Another thread's `print` begins in a capture and ends after it: Python still uses the hook, which must not be freed."""
     ended = subprocess.run(
         [sys.executable, "-c", PRINTING],
         capture_output=True,
@@ -176,7 +176,7 @@ def test_a_print_that_goes_on_while_a_capture_ends():
 
 
 def test_what_is_no_text():
-    """`write` refuses what the real stream refuses; everything else is the real stream's."""
+    """`write` refuses bytes, as the real stream does. The other attributes are those of the real stream."""
     found = sys.stdout
     with capture(kept([])):
         with pytest.raises(TypeError, match="must be str, not bytes"):
@@ -185,7 +185,7 @@ def test_what_is_no_text():
 
 
 def test_plain_python(capsys):
-    """Without a shell a cell prints the text/plain, updates show nothing, and `serving_clicks` does nothing."""
+    """In plain Python, `display` prints the text/plain, `update` shows nothing, and `serving_clicks` does nothing."""
     assert (get_shell(), in_kernel(), has_widgets(), delivers_clicks()) == (
         None,
         False,
@@ -206,7 +206,7 @@ def test_plain_python(capsys):
 
 
 def test_a_cell_inside_a_capture():
-    """A run inside a captured tool writes into that capture: text, blocks and their updates."""
+    """A tool that is captured starts a run: the prints, blocks and updates of the run go to the capture."""
     got = []
     with capture(kept(got)):
         cell = Cell.here()

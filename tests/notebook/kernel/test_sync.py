@@ -1,4 +1,4 @@
-"""Sync over async, without a kernel: `sync.py` and `interrupts.py`."""
+"""Without a kernel: async code runs from sync code, and interrupts end it (`sync.py`, `interrupts.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sync(make):
 
 
 begun = threading.Event()
-"""The run that is to be stopped has begun."""
+"""Set when the run that the test will interrupt has begun."""
 
 
 async def value(result=1, seconds=0.0):
@@ -42,7 +42,7 @@ def block(seconds):
 
 
 def press_stop(*pauses):
-    """Send SIGINT to this process once a run has begun, after each of these pauses; returns the event of the last one."""
+    """When a run has begun, send SIGINT after each pause. Return an event, which is set after the last SIGINT."""
     begun.clear()
     pressed = threading.Event()
 
@@ -57,8 +57,8 @@ def press_stop(*pauses):
     return pressed
 
 
-def test_nest_without_a_kernel_or_a_loop_of_asyncios(monkeypatch):
-    """`nest_loop` says what to write where there is no kernel or its loop is another one's, and changes nothing."""
+def test_nest_without_a_kernel_or_with_another_loop(monkeypatch):
+    """Without a kernel, or if the kernel's loop is not asyncio's own, `nest_loop` says what to write, and changes nothing."""
     before = asyncio.run, "nest_asyncio2" in sys.modules
     with pytest.raises(Mistake, match="there is no kernel here"):
         bridge.nest_loop()
@@ -69,7 +69,7 @@ def test_nest_without_a_kernel_or_a_loop_of_asyncios(monkeypatch):
 
 
 def test_no_loop_running():
-    """Without a running loop the result, or the exception, comes back, and all calls use one loop."""
+    """If no loop is running, a call returns the result or raises the exception. All calls use the same loop."""
 
     async def loop():
         return asyncio.get_running_loop()
@@ -85,7 +85,7 @@ def test_no_loop_running():
 
 
 def test_in_a_thread():
-    """In another thread a loop is made for the call and closed after it."""
+    """In another thread, each call makes a loop, and closes it at its end."""
     found = []
 
     async def loop():
@@ -98,7 +98,7 @@ def test_in_a_thread():
 
 
 async def test_inside_a_running_loop():
-    """Inside a task the nested run has tasks of its own, and the outer task is the current one again afterwards."""
+    """In a task, the run has a task of its own. Afterwards, the outer task is the current task again."""
     outer = asyncio.current_task()
     ticks = []
 
@@ -120,8 +120,8 @@ async def test_inside_a_running_loop():
     ticker.cancel()
 
 
-async def test_five_levels():
-    """A run in a run in a run: each gets its own result."""
+async def test_six_levels():
+    """Six runs are nested in each other: each gets its own result."""
 
     async def level(n):
         await asyncio.sleep(0)
@@ -131,7 +131,7 @@ async def test_five_levels():
 
 
 def test_the_outer_turn_finds_its_handles():
-    """Handles that were due in the turn in which a nested run began are run by it, and the outer turn goes on."""
+    """A nested run also runs the callbacks that were due before it. Afterwards, the outer loop continues without an error."""
     loop, ran, problems = asyncio.new_event_loop(), [], []
     loop.set_exception_handler(lambda _, context: problems.append(context))
 
@@ -148,7 +148,7 @@ def test_the_outer_turn_finds_its_handles():
 
 
 def test_a_context_that_is_entered():
-    """A handle whose context is entered further up the stack still runs, in a copy that sees the same values."""
+    """The function that waits runs in a callback's context: the callback runs in a copy of the context, with the same values."""
     variable, loop, seen, problems = contextvars.ContextVar("v"), asyncio.new_event_loop(), [], []
     loop.set_exception_handler(lambda _, context: problems.append(context))
     context = contextvars.copy_context()
@@ -167,7 +167,7 @@ def test_a_context_that_is_entered():
 
 
 async def test_asyncio_stays_as_it_is():
-    """A nested run leaves every class and function of asyncio and the loop's own attributes untouched."""
+    """A nested run changes no class or function of asyncio, and no attribute of the loop."""
     loop = asyncio.get_running_loop()
 
     def state():
@@ -180,7 +180,7 @@ async def test_asyncio_stays_as_it_is():
 
 
 async def test_two_that_overlap():
-    """A second nested run that begins inside the first and lasts longer: both end, in the order of the stack."""
+    """A second nested run begins in the first, and lasts longer: both end, the second one first."""
     ended = []
 
     async def first():
@@ -192,8 +192,8 @@ async def test_two_that_overlap():
     assert ended == ["second", "first"]
 
 
-async def test_a_loop_that_is_none_of_asyncios(monkeypatch):
-    """On a loop that cannot be entered (uvloop) the error gives the caller's own advice, in one line."""
+async def test_a_loop_that_is_not_of_asyncio(monkeypatch):
+    """If the running loop is not asyncio's own (uvloop), the error contains the caller's advice, in one line."""
 
     class Loop:
         pass
@@ -205,7 +205,7 @@ async def test_a_loop_that_is_none_of_asyncios(monkeypatch):
 
 
 def test_a_loop_that_is_stopped():
-    """When the loop is told to stop (the kernel shuts down) the run is cancelled, and the loop does stop."""
+    """If the loop is stopped (the kernel shuts down), the run is cancelled, and the loop stops."""
     loop, ended = asyncio.new_event_loop(), []
 
     async def waits():
@@ -229,11 +229,11 @@ def test_a_loop_that_is_stopped():
 
 
 class TestInterrupts:
-    """SIGINT while a run waits, with and without a running loop."""
+    """A SIGINT arrives while a run waits."""
 
     @pytest.fixture(params=["outermost", "nested"])
     def call(self, request):
-        """Call a function without, or inside, a running loop."""
+        """Call a function outside a running loop, or inside one."""
         if request.param == "outermost":
             return lambda function: function()
 
@@ -250,7 +250,7 @@ class TestInterrupts:
         signal.signal(signal.SIGINT, found)
 
     def test_cancels(self, call):
-        """The wait ends at once with KeyboardInterrupt."""
+        """The wait ends at once. It raises KeyboardInterrupt."""
         press_stop(0.1)
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
@@ -258,7 +258,7 @@ class TestInterrupts:
         assert time.monotonic() - began < 30
 
     def test_result_after_a_cancel(self, call):
-        """What the run returns after the cancel is returned; a second press does not disturb it."""
+        """If the run returns a value after the cancel, this value is returned. A second SIGINT changes nothing."""
 
         async def answers():
             begun.set()
@@ -273,7 +273,7 @@ class TestInterrupts:
         assert call(lambda: sync(answers)) == "partial"
 
     def test_impatient(self, call, monkeypatch):
-        """A run that does not come to an end is cancelled again by a press after PATIENCE seconds."""
+        """If a cancelled run does not end, a SIGINT after `PATIENCE` seconds cancels it again."""
         monkeypatch.setattr(interrupts, "PATIENCE", 0.2)
 
         async def stubborn():
@@ -290,7 +290,7 @@ class TestInterrupts:
         assert time.monotonic() - began < 30
 
     def test_blocking_code(self, call):
-        """Blocking code inside `allow_interrupts()` is left at once, as a cancel."""
+        """A SIGINT stops blocking code in `allow_interrupts()` at once. The code sees a CancelledError."""
         seen = []
 
         async def blocks():
@@ -307,7 +307,7 @@ class TestInterrupts:
         assert seen == ["cancelled"]
 
     def test_blocked(self, call):
-        """A press that finds the loop blocked since the last one breaks the blocking call."""
+        """If the loop has been blocked since the first SIGINT, a second one stops the blocking call."""
 
         async def blocks():
             block(60)
@@ -320,10 +320,10 @@ class TestInterrupts:
 
 
 class TestAwaitWithCleanup:
-    """A cancelled run finishes its cleanup."""
+    """A cancelled run can clean up."""
 
     async def test_result(self):
-        """A result after a cancel is delivered, and the cancel is settled: the task counts no open one."""
+        """If the run returns a value after a cancel, the value is returned, and the task no longer counts as cancelled."""
 
         async def run():
             try:
@@ -346,7 +346,7 @@ class TestAwaitWithCleanup:
         assert await task == ("partial", 0)
 
     async def test_cancelled(self):
-        """A run that lets the cancel pass cancels the awaiting task."""
+        """If the run is cancelled, so is the task that awaits it."""
         task = asyncio.ensure_future(await_with_cleanup(asyncio.sleep(10)))
         await asyncio.sleep(0.01)
         task.cancel()
@@ -354,7 +354,7 @@ class TestAwaitWithCleanup:
             await task
 
     async def test_error(self):
-        """Without a cancel it is an ordinary await: errors come through."""
+        """Without a cancel, the run's error is raised, as by `await`."""
 
         async def fails():
             raise ValueError("no")
@@ -364,7 +364,7 @@ class TestAwaitWithCleanup:
 
 
 def test_a_run_after_the_kept_loop_was_closed():
-    """At exit, the loop of the main thread is closed; code that runs still later at exit gets another one."""
+    """At exit, the main thread's loop is closed. Code that runs later at exit gets a new loop."""
     code = (
         "import atexit\n"
         "from toolloop_jupyter import agent, Harness\n"

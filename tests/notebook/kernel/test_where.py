@@ -1,4 +1,4 @@
-"""Names of places in tracebacks."""
+"""In a traceback, a cell has its number (`where.py`)."""
 
 from types import SimpleNamespace
 
@@ -12,20 +12,20 @@ TRACE = 'Traceback (most recent call last):\n  File "{}", line 4, in look\nValue
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """A shell that has compiled cell 3, and the file name that it gave it."""
+    """(a shell that has compiled cell 3, the file name that the shell has given to the cell)."""
     shell = InteractiveShell()
     monkeypatch.setattr(where, "get_shell", lambda: shell)
     return shell, shell.compile.cache("def look(): ...", 3)
 
 
 def test_a_cell_has_its_number(compiled):
-    """A line of a cell is named by the number in front of that cell."""
+    """A cell's line is named by the number that stands in front of the cell."""
     _, name = compiled
     assert "  Cell In[3], line 4, in look\n" in where.name_cells(TRACE.format(name))
 
 
 def test_a_cell_has_its_number_on_ipython_7(monkeypatch):
-    """In a kernel with IPython 7.34, whose compiler has no function for it, the name is the same."""
+    """IPython 7.34 has no function for the name, but the name is the same."""
     name = "/tmp/ipykernel_5/12.py"
     old = SimpleNamespace(_filename_map={name: 3})
     monkeypatch.setattr(where, "get_shell", lambda: SimpleNamespace(compile=old))
@@ -33,11 +33,11 @@ def test_a_cell_has_its_number_on_ipython_7(monkeypatch):
 
 
 def test_files_keep_their_names(compiled):
-    """A module's file stays as it is."""
+    """The name of a module's file is not changed."""
     assert where.name_cells(TRACE.format("lib/tools.py")) == TRACE.format("lib/tools.py")
 
 
 def test_without_a_shell_nothing_changes(monkeypatch):
-    """In plain Python a traceback stays as it is."""
+    """In plain Python, a traceback is not changed."""
     monkeypatch.setattr(where, "get_shell", lambda: None)
     assert where.name_cells(TRACE.format("x.py")) == TRACE.format("x.py")

@@ -1,4 +1,4 @@
-"""What the model is told of a call that nobody could be asked about."""
+"""The prompt at which a person decides a call, and the words that the model gets about a denial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolloop_jupyter.teaching.demo import Step
 
 @pytest.mark.parametrize("by", ["prompt", "callback", "policy", "unattended"])
 def test_who_decided(by):
-    """A denial is called a decision only where somebody, or a rule, has decided; the demonstration model reads both."""
+    """The model reads "a decision" only if a person or a rule has denied the call. The demo model can read both kinds of denial."""
     told = deny(Decision(allowed=False, reason=NOBODY, by=by)).message
     assert ("This was a decision" in told) == (by != "unattended")
     assert ("Nobody could be asked about it" in told) == (by == "unattended")
@@ -25,13 +25,13 @@ def test_who_decided(by):
     ("reason", "told"), [("too late", "too late."), ("too late. ", "too late."), ("Why?", "Why?")]
 )
 def test_a_reason_ends_as_a_sentence_does(reason, told):
-    """What a person typed is followed by one full stop, or by the sign that they set."""
+    """The reason that a person types ends with one full stop, or with the person's own sign."""
     denial = deny(Decision(allowed=False, reason=reason, by="prompt")).message
     assert denial.startswith(f"denied by the user: {told} This was a decision")
 
 
 def ask_at(approval, *lines, **options):
-    """Ask at a keyboard on which these lines are typed; gives back the prompts. Then its input is at its end."""
+    """Ask at the prompt, and type these lines, then the end of the input. Return the prompts."""
     typed, prompts = iter(lines), []
 
     def read(prompt):
@@ -46,7 +46,7 @@ def ask_at(approval, *lines, **options):
 
 
 def test_the_prompt_shows_texts_as_lines(capsys):
-    """An argument of several lines stands as these lines, with what hides in it to be seen; the plain reason is not said."""
+    """A text keeps its lines, and hidden characters are visible. The usual reason for asking is not shown."""
     ask_at(Approval("write", {"text": "one\ntwo\u202e\n  three", "n": 1}, why="permissions are 'ask'"), "y")
     assert capsys.readouterr().out == (
         "\n? Run write?\n    text = 3 lines:\n      | one\n      | two⟨U+202E⟩\n      | ··three\n    n = 1\n"
@@ -54,7 +54,7 @@ def test_the_prompt_shows_texts_as_lines(capsys):
 
 
 def test_the_prompt_explains_its_keys(capsys):
-    """? says what each key does that may be typed here, and what the tool does."""
+    """After "?", the prompt says what each key does, and what the tool does."""
     approval = Approval("write", {}, description="Write it.", scopes=("call", "run"), editable=False)
     prompts = ask_at(approval, "?", "a")
     shown = capsys.readouterr().out
@@ -68,7 +68,7 @@ def test_the_prompt_explains_its_keys(capsys):
 
 
 def test_a_name_with_braces_at_the_prompt(capsys):
-    """A server may give its tool any name; the prompt shows it as it is."""
+    """A server may give a tool any name. The prompt shows this name."""
     approval = Approval("get{it}", {})
     ask_at(approval, "?", "y")
     assert "every later call of get{it} in this run without asking" in capsys.readouterr().out
@@ -76,7 +76,7 @@ def test_a_name_with_braces_at_the_prompt(capsys):
 
 
 def test_the_prompt_in_a_run_for_each_row():
-    """There the wider choices are the row and all rows."""
+    """In a run for a row, a person can decide for the row and for all rows."""
     approval = Approval("write", {}, scopes=("call", "run", "session"), editable=False, row="row 17")
     (prompt,) = ask_at(approval, "s")
     assert prompt == "  [y]es, [n]o (n REASON), [a]ll of this tool in this row, [s]: in all rows, [?]: "
@@ -84,7 +84,7 @@ def test_the_prompt_in_a_run_for_each_row():
 
 
 def test_enter_keeps_a_value(capsys):
-    """While arguments are edited, Enter keeps the value, as is said before."""
+    """During an edit, Enter keeps a value. The prompt says so."""
     approval = Approval("write", {"text": "a", "n": 1}, check=lambda given: given)
     prompts = ask_at(approval, "e", "", "2", "y")
     assert prompts[1:] == ['    text ["a"]: ', "    n [1]: "]
@@ -93,7 +93,7 @@ def test_enter_keeps_a_value(capsys):
 
 @pytest.mark.parametrize("typed", [(), ("e",), ("e", "b")])
 def test_the_end_of_input_denies(typed):
-    """Also while arguments are edited: it is no value."""
+    """At the end of the input, the call is denied, also during an edit."""
     approval = Approval("write", {"text": "a", "n": 1})
     ask_at(approval, *typed)
     assert (approval.decision.allowed, approval.decision.reason) == (False, "nobody answered (end of input)")

@@ -1,4 +1,4 @@
-"""What the model is writing, in a terminal: its lines and ours do not run together."""
+"""In a terminal, the model's text and our other lines do not run together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolloop_jupyter.notebook.transcript import TextStep
 
 
 def test_a_line_in_a_terminal_does_not_begin_within_a_text():
-    """A text that something else interrupts ends its line first; one that has ended its line, or none, adds no other."""
+    """Before another output, the text's line is ended. If no line is open, no line is added."""
     drawn: list[object] = []
     output = SimpleNamespace(draw=drawn.append)
     writer = TerminalWriter(SimpleNamespace(output=lambda: output), SimpleNamespace(draw=lambda step: step))

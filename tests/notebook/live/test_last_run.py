@@ -1,4 +1,4 @@
-"""The last run, which `%toolloop show` and `%toolloop export` are about: any run in a shell, by a cell or by the API."""
+"""`%toolloop show` and `%toolloop export` show the last run of a shell, whether a cell or the API started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 @pytest.fixture
 def shell(monkeypatch):
-    """A shell is there, and nothing has run in it yet."""
+    """A shell in which nothing has run yet."""
     monkeypatch.setattr(kernel, "get_shell", object)
     monkeypatch.setattr(presenting, "_last", [])
 
@@ -26,7 +26,7 @@ def said(text):
 
 
 def test_each_way_of_the_api(shell):
-    """`agent()`, `await aagent()`, a stream and a session's turn are the last run in their turn."""
+    """After `agent()`, `await aagent()`, a stream or a session's turn, its Result is the last one."""
     assert presenting.last() is None
     assert agent(Harness.TOOL_LOOP, "go", **said("one")) is presenting.last()
     assert asyncio.run(awaited()) is presenting.last()
@@ -42,7 +42,7 @@ async def awaited():
 
 
 def test_a_cancelled_run(shell):
-    """A run that was stopped is the last run, too, though nobody got its Result."""
+    """A run that was stopped counts, too, although nobody got its Result."""
 
     async def waits() -> str:
         """Wait."""
@@ -63,7 +63,7 @@ def test_a_cancelled_run(shell):
 
 
 def test_only_one_is_kept(shell):
-    """The run before the last one is let go, also one that a cell has shown."""
+    """An earlier Result is not kept in memory, also if a cell has shown it."""
     first = agent(Harness.TOOL_LOOP, "go", **said("one"))
     presenting.mark_shown(first)
     gone = weakref.ref(first)
@@ -75,7 +75,7 @@ def test_only_one_is_kept(shell):
 
 
 def test_a_script_keeps_none(monkeypatch):
-    """Without a shell nothing is kept."""
+    """Without a shell, no Result is kept."""
     monkeypatch.setattr(presenting, "_last", [])
     agent(Harness.TOOL_LOOP, "go", **said("one"))
     assert presenting.last() is None

@@ -1,4 +1,4 @@
-"""show() renders LiteLLM's own streams as it renders ours: every event class, its approvals, its Result, its failures."""
+"""`show()` shows the streams of LiteLLM's own harnesses as it shows ours: events, approvals, Results, failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import litellm  # noqa: E402 - after the check
 
 
 class Cell:
-    """A cell's output, in memory: `text` is what stands there at the end, one output below the other."""
+    """A cell in memory. `text` is the text of all its outputs."""
 
     can_update, cell_id, execution = True, None, "one"
 
@@ -49,7 +49,7 @@ def cell(monkeypatch):
 
 @pytest.fixture
 def person(monkeypatch):
-    """Put a person before the cards: `person(function)` is called with each request that a card shows."""
+    """After `person(function)`, each card calls the function with its request. Return a list, which gets these requests."""
     seen = []
 
     def sits_there(decide):
@@ -101,7 +101,7 @@ def box(tmp_path):
 
 @pytest.fixture
 def double():
-    """A tool that notes what it ran with, as `.ran`."""
+    """A tool that keeps its arguments in `.ran`."""
 
     def double(x: int) -> int:
         """Double a number."""
@@ -119,7 +119,7 @@ CALL = calls(("double", {"x": 4}))
 
 
 async def test_litellms_tool_loop_async(serve, box, double, cell):
-    """`await show(litellm.aagent(…, stream=True))` shows the run, and gives back LiteLLM's own Result."""
+    """`await show(litellm.aagent(…, stream=True))` shows the run, and returns LiteLLM's own Result."""
     made = await show(loop(litellm.aagent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
     assert isinstance(made, theirs.Result)
     assert (made.text, double.ran) == ("Eight.", [4])
@@ -130,14 +130,14 @@ async def test_litellms_tool_loop_async(serve, box, double, cell):
 
 
 def test_litellms_tool_loop_sync(serve, box, double, cell):
-    """The same of `show(litellm.agent(…, stream=True))`, whose events come from a thread."""
+    """So does `show(litellm.agent(…, stream=True))`. Its events come from a thread."""
     made = show(loop(litellm.agent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
     assert (type(made), made.text, double.ran) == (theirs.Result, "Eight.", [4])
     assert "✓ double(x=4)" in cell.text
 
 
 async def test_a_run_that_fails_says_why(serve, box, cell):
-    """LiteLLM has no field for an error: what it puts behind the text is shown as the reason."""
+    """LiteLLM's Result has no field for an error. The error at the end of its text is shown as the reason of the failure."""
     gone = serve([])
     gone.stop()
     made = await show(loop(litellm.aagent, gone, box=box))
@@ -151,7 +151,7 @@ async def test_a_run_that_fails_says_why(serve, box, cell):
 
 
 async def test_one_of_each_event(cell):
-    """Each event class of LiteLLM's has its place in the transcript; one that nobody knows is a line, not an error."""
+    """Each of LiteLLM's event classes is shown. An event of an unknown class is shown as a line, and is no error."""
 
     class Plan:
         def __repr__(self):
@@ -194,7 +194,7 @@ async def test_one_of_each_event(cell):
 
 @pytest.mark.parametrize("text", ["partial\n\nTurnError: not logged in", "TurnError: not logged in"])
 async def test_the_reason_of_a_failure(cell, text):
-    """Partial text and the reason of a failure are told apart, also where there is no text."""
+    """The text and the reason of a failure are shown apart, also if the text is empty."""
     await show(Stream(theirs.Text("partial"), theirs.Done(result(text, "runtime_error"))))
     assert "✗ TurnError: not logged in" in cell.text
     assert cell.text.count("partial") == 1
@@ -208,7 +208,7 @@ async def test_only_a_done_event(cell):
 
 
 async def test_what_litellm_raises_comes_through(cell):
-    """An error of LiteLLM's own after the Done event is raised as it is, with the run shown before."""
+    """An error that LiteLLM raises after its Done event is raised unchanged. The run is shown before."""
     invalid = theirs.OutputInvalid("no match", "x", result())
     with pytest.raises(theirs.OutputInvalid) as raised:
         await show(Stream(theirs.Text("x"), theirs.Done(result("x")), invalid))
@@ -222,7 +222,7 @@ async def test_what_litellm_raises_comes_through(cell):
 @pytest.mark.parametrize("function", [litellm.aagent, litellm.agent])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_the_card_decides(serve, box, double, cell, person, function, allowed):
-    """A click on the card allows or denies LiteLLM's request, and the record says so: sync and async."""
+    """A click on the card allows or denies LiteLLM's request, and the record says so."""
     person(lambda asked: asked.allow(by="click") if allowed else asked.deny("no", by="click"))
     stream = loop(function, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask")
     made = show(stream)
@@ -239,7 +239,7 @@ async def _awaited(awaitable):
 
 
 async def test_litellms_request_cannot_be_edited(serve, box, double, cell, person):
-    """LiteLLM runs the arguments that it has: no edit is offered, one that is tried decides nothing, no scope is wider."""
+    """A person can neither edit LiteLLM's request nor decide for more than one call. If code tries an edit, nothing is decided."""
     told = []
 
     def tries_to_edit(asked):
@@ -259,7 +259,7 @@ async def test_litellms_request_cannot_be_edited(serve, box, double, cell, perso
 
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_on_approval_decides_without_a_card(serve, box, double, cell, person, allowed):
-    """A request that `on_approval` answers at once raises no card, and the record has who decided."""
+    """If `on_approval` answers at once, no card is shown. The record says who has decided."""
     seen = person(lambda asked: None)  # nobody clicks
     server = serve([CALL, answer("ok")])
     keywords = {"tools": [double], "permissions": "ask", "on_approval": lambda asked: allowed}
@@ -270,7 +270,7 @@ async def test_on_approval_decides_without_a_card(serve, box, double, cell, pers
 
 @pytest.mark.parametrize("with_handler", [True, False])
 async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler):
-    """Where nobody can be asked, `on_approval` decides all the same; without one the call is denied, and nothing hangs."""
+    """If nobody can be asked, `on_approval` decides. Without `on_approval`, the call is denied, and the run ends."""
     monkeypatch.setattr(asking, "find_means", lambda means="auto": "nobody")
 
     def handler(asked):
@@ -288,7 +288,7 @@ async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler)
 
 @pytest.mark.parametrize("means", ["card", "nobody"])
 async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, means):
-    """Where our stream has an `on_approval`, no card is put up and nobody is missed: it decides."""
+    """If our own stream has an `on_approval`, it decides, and no card is shown, whether or not a person is there."""
     seen = person(lambda asked: asked.deny("clicked", by="click"))
     monkeypatch.setattr(asking, "find_means", lambda means="auto": means)
     model = ScriptedModel(call("double", x=4), "ok")
@@ -304,7 +304,7 @@ async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, me
 
 
 async def test_stop_while_the_card_waits(serve, box, double, cell, person):
-    """A stop while LiteLLM's request waits denies it, and the run ends as cancelled; nobody has to press anything."""
+    """If the run is stopped while LiteLLM's request waits, the request is denied, and the run ends as cancelled."""
     stream = loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask")
     person(lambda asked: stream.cancel())
     running = asyncio.ensure_future(_awaited(show(stream)))
@@ -317,7 +317,7 @@ async def test_stop_while_the_card_waits(serve, box, double, cell, person):
 
 
 async def test_a_request_that_comes_after_a_stop(cell, person):
-    """A request that LiteLLM's stream still has in its queue when the run is stopped is denied, without a card."""
+    """After the run was stopped, LiteLLM's stream brings one more request: it is denied, without a card."""
     shown = person(lambda asked: None)
 
     class Slow(Stream):
@@ -336,7 +336,7 @@ async def test_a_request_that_comes_after_a_stop(cell, person):
 
 
 async def test_an_answer_of_litellms_own_handler_ends_the_wait_for_a_person(serve, box, double, cell, person):
-    """An `on_approval` of LiteLLM's loop that answers after the card came up decides; the card waits no longer."""
+    """LiteLLM's `on_approval` answers after the card has appeared: it decides, and the card ends."""
     person(lambda asked: None)
 
     async def handler(asked):
@@ -352,7 +352,7 @@ async def test_an_answer_of_litellms_own_handler_ends_the_wait_for_a_person(serv
 
 
 async def test_an_interrupt_ends_with_litellms_result(serve, box, cell):
-    """An interrupt while LiteLLM's model answers cancels the turn and keeps its Result."""
+    """An interrupt while LiteLLM's model answers cancels the turn. The Result is still returned."""
     stream = loop(litellm.aagent, serve([answer("late", stall=10)]), box=box)
     running = asyncio.ensure_future(_awaited(show(stream)))
     await asyncio.sleep(1.0)
@@ -366,7 +366,7 @@ async def test_an_interrupt_ends_with_litellms_result(serve, box, cell):
 
 
 async def test_a_finished_stream_is_shown_again(serve, box, double, cell):
-    """show() of a stream that has been read shows its Result once more, LiteLLM's and ours, and gives it back."""
+    """If a stream was read before, `show()` shows and returns its Result: for LiteLLM's streams and ours."""
     server = serve([CALL, answer("Eight.")] * 2)
     keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test", "tools": [double]}
     for stream in (
@@ -381,7 +381,7 @@ async def test_a_finished_stream_is_shown_again(serve, box, double, cell):
 
 
 def test_results_are_shown(serve, box, double, cell, person):
-    """show() takes a Result of LiteLLM's, too, with what was decided about its calls."""
+    """`show()` also shows a Result of LiteLLM, with the decisions about its calls."""
     person(lambda asked: asked.deny("no", by="click"))
     made = show(loop(litellm.agent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask"))
     cell.outputs.clear()
@@ -391,7 +391,7 @@ def test_results_are_shown(serve, box, double, cell, person):
 
 
 async def test_a_closed_stream_says_so(cell):
-    """A stream that was closed before it was shown ends with a line that says what to do."""
+    """If a stream was closed before, `show()` raises an error that says what to do."""
     stream = aagent(Harness.TOOL_LOOP, "Go", stream=True, model="toolloop/demo")
     await stream.aclose()
     with pytest.raises(HarnessError, match="start the run again to show it"):
@@ -399,7 +399,7 @@ async def test_a_closed_stream_says_so(cell):
 
 
 def test_a_result_is_hidden_only_in_the_cell_that_showed_it(cell):
-    """The value of the cell whose run was shown is not shown twice; in a later cell it is shown."""
+    """A Result is not shown again as the value of the cell that has shown the run. As the value of a later cell, it is shown."""
     made = show(agent(Harness.TOOL_LOOP, "Hi", stream=True, model="toolloop/demo"))
     cell.outputs.clear()
     NOTEBOOK.presenter.display(made)

@@ -1,4 +1,4 @@
-"""The page that grows in a cell and the same run shown again: block by block the same, whatever the events are."""
+"""A run is shown while it goes on, and shown again later: both pages have the same blocks, for any events."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def blocks(self):
-        """What is to be seen, below the head."""
+        """The blocks below the head."""
         return [bundle for bundle in self.outputs.values() if bundle != EMPTY][1:]
 
 
@@ -55,7 +55,7 @@ async def stream_of(events):
 
 
 async def live(events, *, has_hooks):
-    """The blocks of a run that was followed in a cell."""
+    """Show a run in a cell while it goes on. Return its blocks."""
     cell = Cell()
     run = CellRun(cell, head("m", []), ViewOptions(name="r"))
     if not has_hooks:
@@ -65,7 +65,7 @@ async def live(events, *, has_hooks):
 
 
 def again(result):
-    """The blocks of a run shown from its Result, below the head."""
+    """Show a run again. Return its blocks below the head."""
     return [make_bundle(block) for block in render(result, "r")][1:]
 
 
@@ -74,7 +74,7 @@ words = st.text("ab *`\n<$\u202e\x1b", max_size=12)
 
 @st.composite
 def calls(draw, number, *, ends):
-    """The events of one call; another runtime's may have no end."""
+    """The events of one call. A call of another harness may have no result."""
     made = ToolCall(f"c{number}", "look", "look", {"q": draw(words)})
     events = [made]
     allowed = draw(st.sampled_from([None, True, False]))
@@ -130,7 +130,7 @@ def runs(draw, *, has_hooks):
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 async def test_each_block_is_the_same(has_hooks, data):
-    """A run is drawn from its steps, while it goes on and afterwards: the same blocks in the same order."""
+    """For any events, both pages have the same blocks in the same order."""
     run = data.draw(runs(has_hooks=has_hooks))
     assert await live([*run.events, Done(run)], has_hooks=has_hooks) == again(run)
 
@@ -157,7 +157,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_a_scripted_run_says_the_same(name):
-    """A run of our own loop, with its hooks: word for word the same afterwards; a long text stood in several outputs."""
+    """A run of our own loop, with hooks: both pages have the same words. While the run goes on, a long text has several outputs."""
     cell = Cell()
     stream = aagent(
         Harness.TOOL_LOOP, "Go", stream=True, model=ScriptedModel(*SCRIPTS[name]), tools=[count, fail]
@@ -172,7 +172,7 @@ async def test_a_scripted_run_says_the_same(name):
 
 
 async def test_a_terminal_says_the_same(capsys):
-    """Where nothing can be replaced, answers that begin anew stand apart, and what hides is shown, too."""
+    """In a terminal, an answer that begins again after a retry has a line of its own, and hidden characters are visible."""
     cell = Cell()
     cell.can_update = False
     run = CellRun(cell, head("m", []), ViewOptions(name="r"))

@@ -1,4 +1,4 @@
-"""What step mode shows of a request is what the server gets, field by field."""
+"""Step mode shows the request that the server gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolloop_jupyter.notebook.live.stepper import reply_block, request_block
 
 
 class Sees(Observer):
-    """Keeps the JSON that a step shows of each request."""
+    """Keeps the JSON that step mode shows for each request."""
 
     def __init__(self):
         self.shown = []
@@ -33,7 +33,7 @@ def double(x: int) -> int:
 
 @pytest.mark.parametrize(("tools", "said"), [([double], None), ([double], "I ask."), ([], None)])
 async def test_the_shown_request_is_what_goes_out(serve, tools, said):
-    """No field more and none less than on the wire: also where the model said nothing beside its call, and without tools."""
+    """The JSON has exactly the fields that the server gets: also without tools, and if a reply has a call but no text."""
     beside = {} if said is None else {"content": said}
     server = serve([calls(("double", {"x": 4}), **beside) if tools else answer("Hi."), answer("Eight.")])
     sees, keywords = Sees(), {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}
@@ -55,7 +55,7 @@ async def test_the_shown_request_is_what_goes_out(serve, tools, said):
     ],
 )
 def test_a_message_in_a_line(content, line):
-    """A message's line says what is in it: the list that its beginning announces, and how many lines follow."""
+    """A message's line shows its beginning: a list that the first line introduces, or the number of lines that follow."""
     request = Request("m", [{"role": "tool", "tool_call_id": "1", "content": content}])
     assert request_block(request).text.split("\n")[1] == f"    › tool       {line}"
 
@@ -74,13 +74,13 @@ def test_a_message_in_a_line(content, line):
     ],
 )
 def test_a_reply_in_plain_words(message, reason, words):
-    """What came back is said in words, not as the API's reason for its end, and its text is not said again."""
+    """The line of a reply says in words what it brought. It does not repeat the text, or the API's `finish_reason`."""
     title = reply_block(Reply({"role": "assistant", **message}, reason, Usage(3, 2), 0.0)).text.split("\n")[0]
     assert title == f"← from the model: {words} · 3 tokens read, 2 written"
 
 
 def test_only_what_changed_is_shown():
-    """Tools and options that the call before had, too, are not shown again; one that is gone is named."""
+    """Tools and options that are the same as in the last call are not shown again. An option that is gone is named."""
     first = Request("m", [{"role": "user", "content": "Go"}], options={"stream": True, "seed": 1, "top_p": 1})
     again = Request("m", first.messages, options={"stream": True, "seed": 2})
     shown = request_block(again, last=first.shown()).text.split("\n")
@@ -88,7 +88,7 @@ def test_only_what_changed_is_shown():
 
 
 def test_a_request_that_is_not_sent_shows_all_options():
-    """A dry run of rows says that they are not streamed."""
+    """A dry run of rows shows that the answers are not streamed."""
     request = Request("m", [{"role": "user", "content": "Go"}], options={"stream": False})
     shown = request_block(request, sent=False).text.split("\n")
     assert "    options      stream=false" in shown

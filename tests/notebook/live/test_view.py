@@ -1,4 +1,4 @@
-"""What a run leaves in its cell while it goes on, seen by a cell that only keeps count."""
+"""The outputs of a run while it goes on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def steps(run, count, value):
 
 @pytest.mark.asyncio
 async def test_a_run_of_large_calls_and_many_files_stays_bounded(cell):
-    """Thirty pictures of two megabytes and thousands of changed files: 20 MB are kept, and the rest is named."""
+    """Thirty pictures of two megabytes, and a thousand changed files: 20 MB are kept, and lines name the rest."""
     run = CellRun(cell, head("m", []), ViewOptions(name="r", owns_cell=True))
     await steps(run, 30, Figure())
     for number in range(1_000):
@@ -72,7 +72,7 @@ async def test_a_run_of_large_calls_and_many_files_stays_bounded(cell):
 
 @pytest.mark.asyncio
 async def test_merging_loses_nothing(cell):
-    """However many outputs a run has, each call's line is in the saved cell once, in order, with its own time."""
+    """A run has 300 calls: the saved cell has each call's line once, in order, with the time of the call."""
     run = CellRun(cell, head("m", []), ViewOptions(name="r", owns_cell=True))
     await steps(run, 300, "ok")
     lines = [line for line in cell.saved("text/plain").split("\n") if "draw(n=" in line]
@@ -82,7 +82,7 @@ async def test_merging_loses_nothing(cell):
 
 
 def test_an_empty_output_at_the_end_leaves_no_gap(cell):
-    """Where a card or a call's progress stood, the next block stands."""
+    """The next block stands in the place of a finished card or of a call's progress."""
     column = OutputColumn(cell)
     column.output().put({"text/html": "<p>one</p>", "text/plain": "one"})
     card = column.output()
@@ -96,7 +96,7 @@ def test_an_empty_output_at_the_end_leaves_no_gap(cell):
 
 
 def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
-    """What is put at a place that was empty when outputs were put together is shown, behind the others."""
+    """An output was empty when outputs were joined. If it gets a bundle later, the bundle is shown below the others."""
     column = OutputColumn(cell, owns=True)
     output = column.output()
     output.put({"text/html": "<p>gone</p>", "text/plain": "gone"})
@@ -111,7 +111,7 @@ def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
 
 @pytest.mark.asyncio
 async def test_an_import_in_the_middle_of_a_run(cell):
-    """A page says at its head that the run waits for LiteLLM's import, also in the middle of the run, and takes it back."""
+    """While a run waits for LiteLLM's import, its head says so, also in the middle of the run. Afterwards, the words are gone."""
     run = CellRun(cell, head("m", []))
     run.head.begin(run.stop)
     run.head.update()
@@ -126,7 +126,7 @@ async def test_an_import_in_the_middle_of_a_run(cell):
 
 @pytest.mark.asyncio
 async def test_a_terminal_has_no_head_that_changes(cell):
-    """A page that cannot change what it has shown leaves it to the host to tell the person about the import."""
+    """A page that cannot replace its head does not announce the import. The host does it."""
     cell.can_update = False
     run = CellRun(cell, head("m", []))
     run.head.begin(run.stop)
@@ -134,7 +134,7 @@ async def test_a_terminal_has_no_head_that_changes(cell):
 
 
 def test_many_runs_of_a_cell_wait_in_one_line(cell, monkeypatch):
-    """Runs that wait for the import at the same time are one line in their cell; it goes when the import has ended."""
+    """Two runs of a cell wait for the import: the cell shows one line, which disappears after the import."""
     monkeypatch.setattr(kernel.Cell, "here", classmethod(lambda cls: cell))
     cell.execution = "one"
     with presenter.say_importing(), presenter.say_importing():
@@ -162,7 +162,7 @@ def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
 
 
 def test_what_a_thread_prints_while_its_late_output_is_drawn_is_shown_too(monkeypatch):
-    """A thread that a call has left behind prints again while the page draws what it printed before."""
+    """A thread prints after its call has ended, and again while the page draws the first print: both are shown."""
     monkeypatch.setattr(outputs, "LATE", 0.01)
     call, drawn = CallOutputs(), []
 

@@ -25,7 +25,7 @@ messages of different widgets, in any order. With `CardComms`, one shell handles
 card's run waits. The pump only wakes the loop.
 
 *All versions.* The SIGINT handler adds a callback to the loop, but this does not wake the loop (tornado 6.6). So the pump wakes
-the loop five times a second. If code in a subshell (ipykernel 7.x) sets a future of the main loop, this code must use
+the loop ten times a second. If code in a subshell (ipykernel 7.x) sets a future of the main loop, this code must use
 `call_soon_threadsafe`.
 
 Why sync calls need no nest_asyncio

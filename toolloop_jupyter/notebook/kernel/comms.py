@@ -19,15 +19,13 @@ from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...core.execution import describe_error
-from .interrupts import cancelling_on_ctrl_c
+from .interrupts import WAKE_UP, cancelling_on_ctrl_c
 from .output import Cell, MethodHooks, flush_streams, get_target, redirect_output
 from .where import Kernel, Message, find_kernel_loop, get_kernel, get_kind, in_callback
 
 T = TypeVar("T")
 _Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
 
-_WAKE_UP = 0.2
-"""Seconds after which the pump wakes the kernel's loop, so that an interrupt is noticed."""
 _LOOK = 0.01
 """Seconds between two checks of the message queue in ipykernel 6."""
 
@@ -159,7 +157,7 @@ class _Pump:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_WAKE_UP if self._queue is None else _LOOK)
+            await asyncio.sleep(WAKE_UP if self._queue is None else _LOOK)
             while self is _pumps[-1] and (item := self._take_comm()) is not None:
                 self._dispatching = asyncio.ensure_future(self._dispatch(*item))
                 await asyncio.wait([self._dispatching])
@@ -285,7 +283,7 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
     finally:
         hook.remove()
         # The cells wait a little longer, until the kernel has restored the parent.
-        asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
+        asyncio.get_running_loop().call_later(0.02, ended.set)
 
 
 class CardComms:

@@ -24,7 +24,7 @@ PATIENCE = 5.0
 """How many seconds a cancelled run has to clean up. After this time, another interrupt cancels the run again."""
 _BLOCKED = 0.3
 """If a loop does not handle an interrupt within this number of seconds, a callback is blocking the loop."""
-LOOK_UP = 0.1
+WAKE_UP = 0.1
 """Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception from another thread, only
 between two instructions of Python code. A signal that arrives just before `select()` is handled only after `select()` has
 returned, which may take as long as a tool's timeout. (This happened once in 150 tests that interrupted a run at its start.)"""
@@ -57,21 +57,22 @@ class Interrupts:
         self._handler_before: Any = None
         self.came_at: float | None = None
         """The time at which an interrupt arrived; None if there was none."""
-        self._taken_up = False
-        self._next_look: asyncio.TimerHandle | None = None
+        self._is_handled = False
+        """True if the loop has cancelled the task for this interrupt."""
+        self._next_wake_up: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Interrupts:
         if _can_handle_signals():
             self._handler_before = signal.signal(signal.SIGINT, self._interrupt)
             _entered.append(self)
-            self._look_up()
+            self._wake_up()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._handler_before is not None:
             _entered.remove(self)
-            if self._next_look is not None:
-                self._next_look.cancel()
+            if self._next_wake_up is not None:
+                self._next_wake_up.cancel()
             # If a cell has ended meanwhile, the kernel may have set another handler. Then the kernel's handler stays.
             if signal.getsignal(signal.SIGINT) == self._interrupt:
                 signal.signal(signal.SIGINT, self._handler_before)
@@ -88,22 +89,22 @@ class Interrupts:
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.came_at is None or (self._taken_up and now - self.came_at > PATIENCE):
+        if self.came_at is None or (self._is_handled and now - self.came_at > PATIENCE):
             for run in _entered:  # includes outer runs, since a tool may have called `agent()`
-                run.came_at, run._taken_up = now, False
+                run.came_at, run._is_handled = now, False
                 run._loop.call_soon_threadsafe(run._cancel)  # this also wakes a loop that is waiting
             outermost = _entered[0]._handler_before
             if str(getattr(outermost, "__module__", "")).startswith("ipykernel"):
                 # ipykernel's handler cancels the awaited cell that contains the runs.
                 outermost(signum, frame)
-        elif not self._taken_up and now - self.came_at > _BLOCKED:
+        elif not self._is_handled and now - self.came_at > _BLOCKED:
             raise KeyboardInterrupt
 
-    def _look_up(self) -> None:
-        self._next_look = self._loop.call_later(LOOK_UP, self._look_up)
+    def _wake_up(self) -> None:
+        self._next_wake_up = self._loop.call_later(WAKE_UP, self._wake_up)
 
     def _cancel(self) -> None:
-        self._taken_up = True
+        self._is_handled = True
         if self._task is not None:
             self._task.cancel()
 
@@ -149,7 +150,7 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
     came_at, swallowed = None, 0
     while not run.done():
         try:
-            await asyncio.wait([run], timeout=LOOK_UP)
+            await asyncio.wait([run], timeout=WAKE_UP)
         except asyncio.CancelledError:
             swallowed += 1
             if came_at is None or time.monotonic() - came_at > PATIENCE:

@@ -64,7 +64,7 @@ class Cell:
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Return the same as `here`; for code in a tool, the place of the tool's run, since the run may capture its output."""
+        """Return the same as `here`; for code in a tool, the place of the tool's run, since the run may capture the tool's output."""
         place = get_target()
         while isinstance(place, _Capture):
             place = place.outer
@@ -218,8 +218,8 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
         results: Any = getattr(shell, "displayhook", None)
         # Only a kernel's display hook has a socket; others print the value.
         if hasattr(results, "pub_socket"):
-            # private: ipykernel 6.17 to 7.4 have these two methods, and `msg` of the display hook. They are hooked since a kernel
-            # sends a cell's value and traceback without the publisher. A tool that calls `get_ipython().run_cell(…)` has such.
+            # A kernel sends a cell's value and traceback without the publisher. So these methods have hooks, for a tool that calls
+            # `get_ipython().run_cell(…)`. private: ipykernel 6.17 to 7.4 have both methods, and `msg` of the display hook.
             hooks.append(_hook(results, finish_displayhook=functools.partial(_publish_value, results)))
             hooks.append(_hook(shell, _showtraceback=_write_traceback))
         for hook in hooks:
@@ -298,9 +298,10 @@ class MethodHooks:
 
 
 def _hook(owner: Any, **redirected: Callable[..., object]) -> MethodHooks:
-    """Hook methods of `owner`: `redirected` gets the target of the calling code, and then what the method would get.
+    """Hook methods of `owner`, and return the hooks. If `owner` has these hooks already, return them.
 
-    Without a target, the method itself is called. If `owner` has these hooks already, they are returned.
+    If the calling code has a target, a hook calls the function in `redirected` with the target and the method's arguments.
+    Otherwise it calls the method itself.
     """
 
     def hook(below: Callable[..., object], redirect: Callable[..., object]) -> Callable[..., object]:

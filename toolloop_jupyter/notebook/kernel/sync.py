@@ -34,7 +34,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import STOPPED, HarnessError, Mistake
 from .comms import serving_clicks, while_callback_waits
-from .interrupts import LOOK_UP, Interrupted, Interrupts, find_idle_loop, show_in_one_line
+from .interrupts import WAKE_UP, Interrupted, Interrupts, find_idle_loop, show_in_one_line
 from .output import Cell, redirect_output
 from .where import find_kernel_loop, get_kernel, get_shell, in_callback, in_kernel
 
@@ -119,13 +119,13 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Await `work`, and wake the loop every `LOOK_UP` seconds.
+    """Await `work`, and wake the loop every `WAKE_UP` seconds.
 
     To stop a tool, another thread sets an exception in this thread. Python raises this exception only when the loop is awake.
     """
     task = asyncio.ensure_future(work)
     while not task.done():
-        await asyncio.wait([task], timeout=LOOK_UP)
+        await asyncio.wait([task], timeout=WAKE_UP)
     return task.result()
 
 
@@ -276,7 +276,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
             if not asked:  # inside `try`, since an exception may come at any moment
                 asked = True
                 loop.call_soon_threadsafe(begin)
-            while not ended.wait(LOOK_UP):
+            while not ended.wait(WAKE_UP):
                 pass
             break
         except KeyboardInterrupt:

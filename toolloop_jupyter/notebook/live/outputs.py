@@ -266,14 +266,6 @@ _watching: list[object] = []
 the figure open, and the inline backend shows it below the cell."""
 
 
-class FigureBundle(dict[str, object]):
-    """A MIME bundle that shows `figure`."""
-
-    def __init__(self, figure: object) -> None:
-        super().__init__(find_bundle(figure))
-        self.figure = figure
-
-
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
     """At the end of the `with` block, call `take` with a MIME bundle of each pyplot figure that the block has left open.
@@ -291,7 +283,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
         _watching.remove(me)
         for figure in _open_figures() if alone and _is_inline() else []:
             if id(figure) not in before:
-                take("display", FigureBundle(figure))
+                take("display", find_bundle(figure))
                 attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 

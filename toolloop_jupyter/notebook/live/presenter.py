@@ -14,6 +14,7 @@ from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
 from ..transcript import draw_finished_rows, head, make_bundle, notice, render, timeline, to_markdown
+from .column import EMPTY
 from .litellm_stream import LiteLLMStream, convert_result, is_theirs
 from .outputs import LOADING
 from .view import CellRun, ViewOptions
@@ -35,7 +36,7 @@ def say_importing() -> Iterator[None]:
         yield
     finally:
         _importing.discard(cell.execution)
-        cell.update({"text/plain": "", "text/html": ""}, identity)
+        cell.update(EMPTY, identity)
 
 
 _was_told: ContextVar[bool] = ContextVar("toolloop_was_told", default=False)
