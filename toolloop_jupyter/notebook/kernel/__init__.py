@@ -12,9 +12,9 @@ the comm message is handled, all other messages keep their order, and an interru
 
 *ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`. A coroutine of the kernel
 takes the messages out and awaits one after the other; now it awaits the waiting cell. `serving_clicks()` runs a second coroutine
-(the pump in `comms.py`), which takes only the comm messages out of this queue, and lets the kernel dispatch them. A dispatch has
-two side effects: the message becomes the "parent" of all later output, and the kernel replaces its stored SIGINT handler. The
-pump restores the parent and the handler afterwards.
+(the pump in `comms.py`), which takes only the comm messages out of this queue, and lets the kernel dispatch them. A hook on the
+queue tells the pump that a message has arrived. A dispatch has two side effects: the message becomes the "parent" of all later
+output, and the kernel replaces its stored SIGINT handler. The pump restores the parent and the handler afterwards.
 
 *ipykernel 7.0 to 7.3.* These versions have no such queue: the running cell holds a lock. So clicks wait for the end of the cell,
 unless the front-end sends the clicks over a subshell (a thread with a separate loop). The package's dependencies exclude

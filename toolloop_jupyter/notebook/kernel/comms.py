@@ -15,6 +15,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -25,9 +26,6 @@ from .where import Kernel, Message, find_kernel_loop, get_kernel, get_kind, in_c
 
 T = TypeVar("T")
 _Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
-
-_LOOK = 0.01
-"""Seconds between two checks of the message queue in ipykernel 6."""
 
 
 @asynccontextmanager
@@ -104,6 +102,8 @@ class _State(NamedTuple):
 class _Pump:
     """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
+    A hook on the kernel's queue calls `wake` for each message, so the pump dispatches a comm message at once.
+
     One pump serves all runs that wait at the same time. But while a widget's callback waits for a run, the pump that has
     dispatched the widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches,
     so the messages keep their order.
@@ -116,6 +116,7 @@ class _Pump:
         self._queue: Any = getattr(kernel, "msg_queue", None)
         self._seen = -1
         """The number of the newest message that the pump has checked and left in the queue."""
+        self._woken = asyncio.get_running_loop().create_future()
         self._dispatching: asyncio.Task[None] | None = None
         self._of_cell: _State
         """The state of the waiting cell. The pump restores this state after each message."""
@@ -131,6 +132,9 @@ class _Pump:
         if not _pumps:
             _while_pumping.enter_context(_containing_exits(asyncio.get_running_loop()))
             _while_pumping.enter_context(_sending_idle_after_comms(kernel))
+            if (queue := getattr(kernel, "msg_queue", None)) is not None:
+                hook = MethodHooks(queue, put_nowait=partial(_put_and_wake, queue.put_nowait))
+                _while_pumping.callback(hook.remove)
         if not _pumps or _pumps[-1].dispatches_in(outer):
             _pumps.append(_Pump(kernel, outer))
         _pumps[-1]._users += 1
@@ -155,9 +159,13 @@ class _Pump:
         """Return True if `task` is handling the message that the pump has taken out of the queue."""
         return task is not None and task is self._dispatching
 
+    def wake(self) -> None:
+        """Let the pump check the queue at once, not only after `WAKE_UP` seconds."""
+        if not self._woken.done():
+            self._woken.set_result(None)
+
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(WAKE_UP if self._queue is None else _LOOK)
             while self is _pumps[-1] and (item := self._take_comm()) is not None:
                 self._dispatching = asyncio.ensure_future(self._dispatch(*item))
                 await asyncio.wait([self._dispatching])
@@ -165,6 +173,8 @@ class _Pump:
                 if error is not None:  # the kernel's `dispatch_queue` logs such errors, too
                     self._kernel.log.error("Error in message handler", exc_info=error)
                 self._dispatching = None
+            self._woken = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._woken], timeout=WAKE_UP)
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
         """Take the oldest comm message out of the queue; None if there is none. The other messages keep their order.
@@ -242,6 +252,11 @@ _pumps: list[_Pump] = []
 """The active pumps. A pump handles clicks while a cell waits. The newest pump is the last one."""
 _while_pumping = ExitStack()
 """The context managers that the first pump enters. They are left when the last pump ends."""
+
+
+def _put_and_wake(put: Callable[[object], None], item: object) -> None:
+    put(item)
+    _pumps[-1].wake()
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
