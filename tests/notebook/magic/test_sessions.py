@@ -75,7 +75,7 @@ class Notebook:
         return str(path)
 
     def found(self, folder):
-        return resuming.find("s", self.file(folder), {})
+        return resuming.find_conversation("s", self.file(folder), {})
 
     def restart(self, folder):
         """A new kernel that resumes from the notebook."""

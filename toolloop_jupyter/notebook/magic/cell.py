@@ -45,7 +45,7 @@ from .names import (
     read_template,
     resolve,
 )
-from .options import OPTIONS, Options, Settings, ToolLoop, in_flags
+from .options import OPTIONS, Options, ToolLoop, in_flags
 from .rows import RowsPage, tell_size_of_rows
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -197,7 +197,7 @@ def _in_words_of_options(
 class Notebook:
     """The state of `%%toolloop` in one kernel: settings, sessions, recordings."""
 
-    def __init__(self, shell: Any, settings: Settings) -> None:
+    def __init__(self, shell: Any, settings: ToolLoop) -> None:
         self._shell = weakref.proxy(shell)
         self.settings = settings
         self.sessions: dict[str, NamedSession] = {}

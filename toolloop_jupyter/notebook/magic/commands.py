@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...core.conversation import dump
 from ...core.events import Host, Mistake, Result
 from ...core.loop import SPENDING
 from ...core.models import explain_missing_bytecode
@@ -23,10 +24,9 @@ from .. import kernel, live
 from ..html import STYLE, block, counted, inline, table
 from ..live import Means, cut_bytes, last
 from ..transcript import Block, make_bundle, money, render, tell_tokens, write
-from . import sessions
 from .names import find_file, show_key
 from .options import COMMANDS, OPTIONS, Options, in_flags, parse, read_value, refuse_words, split_words
-from .sessions import NamedSession
+from .sessions import NamedSession, find_conversation
 
 if TYPE_CHECKING:
     from .cell import Notebook
@@ -157,7 +157,10 @@ def _get_last() -> Result:
 
 
 def _save(book: Notebook, session: str, file: str) -> None:
-    _say(f"saved {sessions.save(_find_session(book, session), file)} messages of {session!r} to {file}")
+    named = _find_session(book, session)
+    messages = named.session.messages()
+    dump(messages, file, turns=named.cells_of_turns())
+    _say(f"saved {len(messages)} messages of {session!r} to {file}")
 
 
 def _load(book: Notebook, session: str, file: str) -> None:
@@ -165,7 +168,7 @@ def _load(book: Notebook, session: str, file: str) -> None:
 
 
 def _resume(book: Notebook, session: str, file: str | None = None) -> None:
-    saved = sessions.find(session, file, book.names)
+    saved = find_conversation(session, file, book.names)
     config = book.new_session({"session": session}).config
     continued = AsyncSession(config, saved.messages, turns=saved.starts)
     book.sessions[session] = NamedSession(continued, saved.cells)
@@ -246,7 +249,7 @@ class Finding:
     """What the person should install, switch on or type; "" if nothing is missing."""
 
 
-def _examine(book: Notebook, *words: str) -> None:
+def _doctor(book: Notebook, *words: str) -> None:
     """Examine the kernel, the front-end, and the notebook's sources of tools, and show a table.
 
     `words` may be `--model MODEL` and `--wait SECONDS`; other words raise Mistake.
@@ -402,15 +405,7 @@ def _render(findings: list[Finding]) -> dict[str, str]:
 
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {
-    "reset": _reset,
-    "history": history,
-    "show": _show,
-    "doctor": _examine,
-    "save": _save,
-    "load": _load,
-    "resume": _resume,
-    "export": _export,
-    "record": _record,
-    "replay": _replay,
-    "nest": _nest,
+    function.__name__.lstrip("_"): function
+    for function in (_reset, history, _show, _doctor, _save, _load, _resume, _export, _record, _replay, _nest)
 }
+"""The name of each command -> its function."""

@@ -22,7 +22,7 @@ from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
 from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading
 from ...core.text import keep_times
 from .. import kernel
-from .options import Settings, ToolLoop, help_text, in_flags, list_commands, parse
+from .options import ToolLoop, help_text, in_flags, list_commands, parse
 
 if TYPE_CHECKING:
     from .cell import Notebook
@@ -212,27 +212,25 @@ class _Extension:
         from IPython.core.magic import no_var_expand
 
         self.shell = shell
-        self.settings: Settings = ToolLoop(parent=shell)
+        self.settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
-        self._undo = contextlib.ExitStack()
+        self.undo = contextlib.ExitStack()
         self._follow("times", lambda keep: keep_times(keep=keep))
         self._follow("budget", _limit_cost)
-        self._undo.callback(setattr, self.settings, "budget", None)
+        self.undo.callback(setattr, self.settings, "budget", None)
         self._follow("nest", self._nest)
         shell.configurables.append(self.settings)
-        self._undo.callback(shell.configurables.remove, self.settings)
+        self.undo.callback(shell.configurables.remove, self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
-        self._undo.callback(shell.input_transformers_cleanup.remove, _transform)
+        self.undo.callback(shell.input_transformers_cleanup.remove, _transform)
         _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP + list_commands()
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
             # IPython must not expand $name and {…} on the line: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
-            self._undo.callback(shell.magics_manager.magics[kind].pop, "toolloop", None)
+            self.undo.callback(shell.magics_manager.magics[kind].pop, "toolloop", None)
         self._offer_completions()
         self._listen("post_run_cell", self._import_litellm)
         self._listen("post_run_cell", _explain_running_loop)
-        self.take_out = self._undo.close
-        """Undoes all registrations."""
 
     def notebook(self) -> Notebook:
         """Return the state of `%%toolloop` in this kernel."""
@@ -244,7 +242,7 @@ class _Extension:
 
     def _listen(self, event: str, callback: Callable[..., None]) -> None:
         self.shell.events.register(event, callback)
-        self._undo.callback(self.shell.events.unregister, event, callback)
+        self.undo.callback(self.shell.events.unregister, event, callback)
 
     def _follow(self, setting: str, apply: Callable[[Any], None]) -> None:
         """Call `apply` with each new value of the setting; call it at once if a configuration file has set a value."""
@@ -253,7 +251,7 @@ class _Extension:
             apply(getattr(self.settings, setting))
 
         self.settings.observe(changed, setting)
-        self._undo.callback(self.settings.unobserve, changed, setting)
+        self.undo.callback(self.settings.unobserve, changed, setting)
         if setting in self.settings.said():
             changed()
 
@@ -307,7 +305,7 @@ class _Extension:
 
             for word in _MAGICS:
                 self.shell.set_hook("complete_command", complete, str_key=word)
-                self._undo.callback(self.shell.strdispatchers["complete_command"].strs.pop, word, None)
+                self.undo.callback(self.shell.strdispatchers["complete_command"].strs.pop, word, None)
             return
 
         @module.context_matcher(identifier="toolloop")  # type: ignore[untyped-decorator]
@@ -320,7 +318,7 @@ class _Extension:
             return {"completions": offered, "suppress": True, "ordered": True}
 
         self.shell.Completer.custom_matchers.append(match)
-        self._undo.callback(self.shell.Completer.custom_matchers.remove, match)
+        self.undo.callback(self.shell.Completer.custom_matchers.remove, match)
 
 
 def _limit_cost(budget: float | None) -> None:
@@ -350,5 +348,5 @@ def load_extension(shell: Any) -> None:
 def unload_extension(_shell: object) -> None:
     """Undo what `load_extension` has registered. If nothing is registered, do nothing."""
     if _loaded:
-        _loaded.pop().take_out()
+        _loaded.pop().undo.close()
         kernel.unwatch_cells()

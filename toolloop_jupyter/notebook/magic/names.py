@@ -54,8 +54,6 @@ def resolve(option: Option, value: Any, names: Names) -> object:
             return read_pairs(value, option.typed[-1], names)
         case Kind.TEXT:
             return fill_in(value, names)
-        case Kind.TABLE:
-            return look_up(names, value, "table", holds_rows)
         case Kind.EXECUTOR:
             return look_up(names, value, "executor", _is_executor)
         case _:

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shlex
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -520,8 +519,10 @@ class Setting(TraitType[object, object]):
         return self.option.unset if value in (None, "") else self.option.read(value)
 
 
-class Settings(Configurable):
+class ToolLoop(Configurable):
     """The settings of `%%toolloop`. An option on a cell wins over its setting."""
+
+    vars().update({option.name: Setting(option) for option in OPTIONS if option.is_setting})
 
     def said(self) -> Options:
         """Return the settings that differ from their initial values: name -> value."""
@@ -539,9 +540,3 @@ class Settings(Configurable):
         for option in OPTIONS:
             if option.is_setting and option.typed:
                 setattr(self, option.name, option.unset)
-
-
-_NAMESPACE = {"__doc__": Settings.__doc__, **{o.name: Setting(o) for o in OPTIONS if o.is_setting}}
-ToolLoop: type[Settings] = types.new_class(
-    "ToolLoop", (Settings,), exec_body=lambda body: body.update(_NAMESPACE)
-)

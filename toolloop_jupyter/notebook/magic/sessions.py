@@ -206,14 +206,7 @@ def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
 _NOT_KEPT = "[An earlier {}, not kept in the notebook.]"
 
 
-def save(named: NamedSession, path: str) -> int:
-    """Write a session to a file, and return the number of its messages."""
-    messages = named.session.messages()
-    conversation.dump(messages, path, turns=named.cells_of_turns())
-    return len(messages)
-
-
-def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
+def find_conversation(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
     """Return the newest conversation of `session` from a file of `%toolloop save`, or from a notebook with `--keep-history`.
 
     Without `path`, this kernel's notebook is read. Raises Mistake if there is no such conversation, HistoryInvalid if no
