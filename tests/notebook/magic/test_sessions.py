@@ -11,7 +11,7 @@ import pytest
 from toolloop_jupyter.core.conversation.history import History
 from toolloop_jupyter.core.events.errors import HistoryInvalid, Mistake
 from toolloop_jupyter.notebook.magic import sessions as resuming
-from toolloop_jupyter.notebook.magic.sessions import NamedSession, TurnOrigin, hash_id
+from toolloop_jupyter.notebook.magic.sessions import NamedSession, hash_id
 
 
 class Session:
@@ -59,7 +59,7 @@ class Notebook:
         before = None if append else self.session.turn_of(cell, str(self.clock))
         if before is not None:
             self.session.session.rewind(before)
-        self.session.add(TurnOrigin(hash_id(cell), str(self.clock)))
+        self.session.add(cell, str(self.clock), {})
         history = self.session.session.history
         history.begin_turn(instructions)
         history.add_user(text)

@@ -6,7 +6,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.magic.sessions import NamedSession, TurnOrigin
+from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.teaching.scripted import ScriptedModel, error
 
 
@@ -14,7 +14,7 @@ async def three_turns(**more):
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("a", "b", "c", "d"), **more)
     named = NamedSession(session)
     for number, prompt in enumerate(["One", "Two", "Three"]):
-        named.add(TurnOrigin(f"cell {number}"))
+        named.add(f"cell {number}", "", {})
         await session.arun(prompt)
     return named
 
@@ -22,7 +22,7 @@ async def three_turns(**more):
 async def again(named, model, turn=0, **more):
     """Run a cell again; returns what there was to tell, and what is to tell at the end."""
     replaced = named.go_back(turn)
-    named.add(TurnOrigin(f"cell {turn}"))
+    named.add(f"cell {turn}", "", {})
     changed = aagent_session(Harness.TOOL_LOOP, model=model, **more)
     replace_config(named.session, routes=changed.config.routes, instructions=changed.config.instructions)
     await named.session.arun("Uno")
@@ -56,7 +56,7 @@ async def test_no_answer_puts_back(model):
 async def test_nothing_to_put_back():
     """A turn that had no answer itself is not said to be kept."""
     named = await three_turns()
-    named.add(TurnOrigin("cell 3"))
+    named.add("cell 3", "", {})
     replace_config(named.session, routes=aagent_session(Harness.TOOL_LOOP, model="opnai/x").config.routes)
     await named.session.arun("Four")
     _, settled, _ = await again(named, "opnai/x", turn=3)

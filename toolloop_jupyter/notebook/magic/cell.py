@@ -47,7 +47,7 @@ from .names import (
 )
 from .options import OPTIONS, Options, ToolLoop, in_flags
 from .rows import RowsPage, tell_size_of_rows
-from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
+from .sessions import NamedSession, ReplacedTurns, bundle_conversation
 
 if TYPE_CHECKING:
     from ...core.events import ModelCallFailed, Reply
@@ -291,8 +291,8 @@ class Notebook:
         before = self.sessions.get(self.settings.complete(typed)["session"] or "")
         # If the cell ran before, its turn is replaced, and the later turns are dropped.
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
-        said = {**before.said_before(turn), **typed} if before else typed
-        options = self.settings.complete(said)
+        given = {**before.find_lasting(turn), **typed} if before else typed
+        options = self.settings.complete(given)
         if options["dry_run"]:
             await self._dry_run(options, prompt, cell, turn)
             return None
@@ -309,7 +309,7 @@ class Notebook:
         if options["session"]:
             if cell.cell_id is None and not options["append"] and kernel.has_stdin():
                 notes += map(notice, named.tell_that_turns_add_up(options["session"]))
-            named.add(TurnOrigin.of(cell.cell_id, cell.execution, said))
+            named.add(cell.cell_id, cell.execution, given)
         notes += self._list_notes(config, body, options["instructions"])
         async with kernel.serving_clicks():
             shown = self._show_turn(options, named, cell, prompt, recorder, replaced, notes)

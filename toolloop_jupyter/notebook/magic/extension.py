@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -157,7 +158,7 @@ async def run_cell(line: str, body: str) -> Result | Rows | None:
 
     Raises Mistake, or another one-line error, if the cell is wrong; OutputInvalid or RunFailed if the run failed.
     """
-    book = _find_extension().notebook()
+    book = _find_extension().book
     result = await book.run(parse(line, book.names), body)
     if isinstance(result, Result) and result.stop_reason == "runtime_error":
         raise RunFailed(in_flags(result.error or "the run failed"), result)
@@ -172,7 +173,7 @@ def _cell_magic(line: str, cell: str) -> object:
 def _line_magic(line: str) -> object:
     from . import commands
 
-    return commands.run(_find_extension().notebook(), line)
+    return commands.run(_find_extension().book, line)
 
 
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
@@ -213,7 +214,6 @@ class _Extension:
 
         self.shell = shell
         self.settings = ToolLoop(parent=shell)
-        self._book: Notebook | None = None
         self.undo = contextlib.ExitStack()
         self._follow("times", lambda keep: keep_times(keep=keep))
         self._follow("budget", _limit_cost)
@@ -232,13 +232,12 @@ class _Extension:
         self._listen("post_run_cell", self._import_litellm)
         self._listen("post_run_cell", _explain_running_loop)
 
-    def notebook(self) -> Notebook:
-        """Return the state of `%%toolloop` in this kernel."""
+    @functools.cached_property
+    def book(self) -> Notebook:
+        """The state of `%%toolloop` in this kernel. Made late, since it needs pydantic."""
         from .cell import Notebook
 
-        if self._book is None:
-            self._book = Notebook(self.shell, self.settings)
-        return self._book
+        return Notebook(self.shell, self.settings)
 
     def _listen(self, event: str, callback: Callable[..., None]) -> None:
         self.shell.events.register(event, callback)
@@ -294,8 +293,7 @@ class _Extension:
         def find(line: str, word: str) -> dict[str, str]:
             from .names import find_candidates
 
-            book = self.notebook()
-            return find_candidates(line.lstrip(), word, book.names, book.sessions)
+            return find_candidates(line.lstrip(), word, self.book.names, self.book.sessions)
 
         module: Any = completer  # IPython has `context_matcher` since 8.6
         if not hasattr(module, "context_matcher"):

@@ -38,16 +38,8 @@ class TurnOrigin:
     """The cell's hashed id; "" if the front-end sends none."""
     execution: str = ""
     """The id of the cell's execution. Turns of the same execution (a loop in the cell) do not replace each other."""
-    said: Options = field(default_factory=dict)
+    lasting: Options = field(default_factory=dict)
     """The lasting options (`Option.lasts`) of this cell and the session's earlier cells. They hold for later cells."""
-
-    @classmethod
-    def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """Return the origin of a turn by the cell `cell_id`. `said`: the options of this and the session's earlier cells."""
-        lasting = {
-            option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
-        }
-        return cls(hash_id(cell_id), execution, lasting)
 
 
 def hash_id(cell_id: str | None) -> str:
@@ -87,14 +79,15 @@ class NamedSession:
                 return number
         return None
 
-    def said_before(self, turn: int | None) -> Options:
+    def find_lasting(self, turn: int | None) -> Options:
         """Return the lasting options that the turns before turn number `turn` have set. If `turn` is None, use all turns."""
         before = self.turns() if turn is None else self.turns()[:turn]
-        return before[-1].said if before else {}
+        return before[-1].lasting if before else {}
 
-    def add(self, run: TurnOrigin) -> None:
-        """Store the origin of the turn that begins now."""
-        self.cells = [*self.turns(), run]
+    def add(self, cell_id: str | None, execution: str, options: Options) -> None:
+        """Store the origin of the turn that begins now. `options`: those of this cell and of the session's earlier cells."""
+        lasting = {o.name: options[o.name] for o in OPTIONS if o.lasts and o.name in options}
+        self.cells = [*self.turns(), TurnOrigin(hash_id(cell_id), execution, lasting)]
 
     def go_back(self, turn: int) -> ReplacedTurns:
         """Remove turn number `turn` and all later turns, and return them. The next turn replaces them."""
