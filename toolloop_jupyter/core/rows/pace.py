@@ -5,8 +5,7 @@ person.
 
 The speed is controlled as in TCP congestion control. If calls come too fast, the provider refuses a call (status 429 or
 529). Then all rows pause for the time that the provider states, and the allowed number of simultaneous calls is halved. Each
-answered call lets this number grow again. The number grows slowly at first, since the provider would soon refuse calls
-again.
+answered call lets this number grow again. It grows slowly, since the provider would soon refuse calls again.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ MOST_PAUSES = 8
 """The most pauses without an answered call between them. After so many pauses, the next refused call ends the run."""
 GROWTH = 0.25
 """Each answered call adds GROWTH / limit to `Pace.limit`. So if the limit is 8, eight answered calls add about GROWTH."""
-CALM = 60.0
-"""After this number of seconds without a pause, each answered call adds 1 / limit instead."""
 
 
 class Pace(Gate):
@@ -87,8 +84,7 @@ class Pace(Gate):
         pause = None
         if status == 200:
             self._pauses = 0
-            growth = 1.0 if time.monotonic() - self._resume_at > CALM else GROWTH
-            self.limit = min(float(self._concurrency), self.limit + growth / self.limit)
+            self.limit = min(float(self._concurrency), self.limit + GROWTH / self.limit)
         elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
             self._state.is_final |= is_last
         elif status in TOO_FAST:
