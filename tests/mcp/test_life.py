@@ -1,4 +1,4 @@
-"""Guarantee: a connection lives in a thread of its own and leaves nothing behind, whatever its server does."""
+"""Guarantee: a connection has a separate thread and leaves nothing behind, whatever its server does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def threads():
 
 
 def test_each_transport_connects_lists_calls_and_closes(connection):
-    """In memory, over stdio and over HTTP alike: the list is there after the handshake, calls by hand work, close ends it."""
+    """In memory, over stdio and over HTTP, the list is there after the handshake, direct calls work, and `close` ends the connection."""
     assert {"add", "shout", "slow"} <= set(connection.list_tools())
     assert "tester 1.0" in connection.title
     assert connection.shout(text="hey") == "HEY"
@@ -56,7 +56,7 @@ def test_each_transport_connects_lists_calls_and_closes(connection):
 
 
 async def test_connects_inside_a_running_loop(connect):
-    """`connect()` and calls by hand are sync and work in a cell: nothing of theirs needs the loop that runs."""
+    """`connect()` and direct calls need no `await`, and work in a cell, where a loop is already running."""
     files = connect(make_server())
     assert files.shout(text="a") == "A"
 
@@ -80,7 +80,7 @@ def test_nothing_is_left_after_many(connect):
 
 
 def test_its_children_end_with_it(connect):
-    """A server that ends by itself and leaves a child behind that heeds no SIGTERM: the child is ended, too."""
+    """If a server ends by itself and leaves a child process that ignores SIGTERM, this process is ended, too."""
     files = connect(command("litter"), env=environment())
     files.add(a=1)
     child = int(re.search(r"child (\d+)", files.log)[1])
@@ -90,7 +90,7 @@ def test_its_children_end_with_it(connect):
 
 
 def test_one_that_heeds_nothing_is_ended(connect):
-    """A server that heeds neither the end of its input nor SIGTERM is killed."""
+    """A server that ignores both the end of its input and SIGTERM is killed."""
     files = connect(command("stubborn"), env=environment())
     running = list_processes()
     assert running
@@ -99,7 +99,7 @@ def test_one_that_heeds_nothing_is_ended(connect):
 
 
 def test_nobody_holds_it_any_more(connect):
-    """A connection that nothing holds is closed: a cell that connects anew leaves the old one to that."""
+    """A connection that no variable refers to is closed, for example when a cell runs again."""
     from toolloop_jupyter.mcp import connect as plainly
 
     files = plainly(command(), env=environment())
@@ -136,7 +136,7 @@ def test_the_end_of_the_interpreter_ends_it():
     ],
 )
 def test_a_failed_handshake_is_one_line(connect, kind, says):
-    """A server that hangs, writes something else or ends: one line with its last lines on stderr, and nothing of it is left."""
+    """If a server hangs, writes no MCP messages or ends, the error is one line with its last lines on stderr, and no process is left."""
     for seconds in (2, 10, 60):  # a busy machine may need longer to start the server
         with pytest.raises(ConnectionFailed) as failed:
             connect(command(kind), env=environment(), handshake=seconds)
@@ -150,7 +150,7 @@ def test_a_failed_handshake_is_one_line(connect, kind, says):
 
 
 def test_a_flood_of_stderr_is_bounded(connect):
-    """A server that writes to stderr without end works; of what it writes only the end can be read."""
+    """A server that writes to stderr without end works. Only the last part of its stderr can be read."""
     files = connect(command("flood"), env=environment())
     for _ in range(20):
         assert files.add(a=1) == {"result": 2}
@@ -159,7 +159,7 @@ def test_a_flood_of_stderr_is_bounded(connect):
 
 
 def test_one_that_died_is_started_again(connect):
-    """A server that ends in a call: the error has its last lines on stderr; the next call goes to a new one."""
+    """If a server ends during a call, the error has its last lines on stderr, and the next call starts a new server."""
     files = connect(command(), env=environment())
     with pytest.raises(ServerError, match=r"the server is gone.*a last word"):
         files.die()
@@ -168,7 +168,7 @@ def test_one_that_died_is_started_again(connect):
 
 
 def test_a_gone_address_is_one_line(connect):
-    """An address where nobody listens: one line."""
+    """If no server listens at an address, the error is one line."""
     with pytest.raises(ConnectionFailed, match="cannot be connected to"):
         connect("http://127.0.0.1:9/mcp", handshake=10)
 
@@ -239,7 +239,7 @@ def test_variables_are_named_and_never_shown(connect, monkeypatch):
 
 
 def test_a_key_with_a_line_break_is_not_shown(connect, monkeypatch, address):
-    """A key that was read from a file, with its line break, is sent without it; one that no header can carry is not repeated."""
+    """A key that ends with a line break is sent without it. If a key cannot be in a header, the error does not show it."""
     monkeypatch.setenv("A_TOKEN", "opaque+Q7/x9.Zp3wVt\n")
     assert connect(address, headers={"X-Key": "A_TOKEN"}).add(a=1) == {"result": 2}
     for value in ("opaque+Q7/x9.Zp3wVt\nX-More: 1", "opaque+Q7/x9.Zp3wVt-ü"):
@@ -276,7 +276,7 @@ def test_a_key_with_a_line_break_is_not_shown(connect, monkeypatch, address):
     ],
 )
 def test_what_is_typed_wrong(connect, given, keywords, says, monkeypatch):
-    """What is typed wrong is said before anything is started."""
+    """A wrong argument raises an error before anything is started."""
     monkeypatch.delenv("LITELLM_PROXY_API_BASE", raising=False)
     with pytest.raises(ValueError, match=says):
         connect(given, **keywords)

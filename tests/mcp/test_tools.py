@@ -27,7 +27,7 @@ LOOP = Harness.TOOL_LOOP
 
 
 def run(connection, *calls, **keywords):
-    """The results of these calls, each allowed."""
+    """Run these calls, allow each, and return their results."""
     model = ScriptedModel([*calls], "That is all.")
     keywords = {"tools": [connection], "on_approval": lambda _: True, **keywords}
     result = agent(LOOP, "Go on.", model=model, **keywords)
@@ -48,14 +48,14 @@ def test_a_run_calls_over_each_transport(connection):
 
 
 async def test_a_run_is_awaited(connection):
-    """`await aagent(…)` calls as `agent(…)` does."""
+    """`await aagent(…)` calls the tools like `agent(…)`."""
     model = ScriptedModel([call("shout", text="hey")], "Done.")
     result = await aagent(LOOP, "Go on.", model=model, tools=[connection.shout], on_approval=lambda _: True)
     assert [one.value for one in result.tool_results] == ["HEY"]
 
 
 def test_pictures_and_files_are_values(connect):
-    """A picture is bytes that go to a model that sees; an embedded file is text under its name."""
+    """A picture becomes bytes, and a model that takes pictures gets it. An embedded file becomes text under its name."""
     files = connect(make_server())
     model = ScriptedModel([call("show")], "A dot.", takes_images=True)
     result = agent(LOOP, "Go on.", model=model, tools=[files], on_approval=lambda _: True)
@@ -67,7 +67,7 @@ def test_pictures_and_files_are_values(connect):
 
 
 def test_a_long_answer_is_bounded(connect):
-    """Of 5 MB the person has all, and the model a bounded text."""
+    """Of a result of 5 MB, the person gets all, and the model gets a shortened text."""
     files = connect(command(), env=environment())
     (big,) = run(files, call("big", size=5_000_000))
     assert len(big.value) == 5_000_000
@@ -75,7 +75,7 @@ def test_a_long_answer_is_bounded(connect):
 
 
 def test_the_model_sees_the_servers_schema(connect, server):
-    """What goes out is the server's own schema and description, under the tool's name."""
+    """The model gets the server's own schema and description, under the tool's name."""
     files = connect(server)
     (spec,) = [tool.spec["function"] for tool in make_tools([files.add])]
     assert spec["name"] == "add"
@@ -86,7 +86,7 @@ def test_the_model_sees_the_servers_schema(connect, server):
 
 
 def test_names_that_repeat_get_the_servers_in_front(connect):
-    """Two servers with the same tools: each has its server's name in front, or the one that `name=` gives; functions keep theirs."""
+    """If two servers have the same tools, the server's name, or `name=`, is put before each tool's name. Functions keep their names."""
 
     def fail() -> str:
         """Mine."""
@@ -103,7 +103,7 @@ def test_names_that_repeat_get_the_servers_in_front(connect):
 
 
 def test_names_on_the_option_line(connect, server):
-    """`--tools files` is all of a server's, `files.add` one; what there is not is named."""
+    """`--tools files` means all tools of a server, `files.add` one tool. An error names a tool that does not exist."""
     names = {"files": connect(server, exclude=["die"])}
     assert [tool.name for tool in find_tools(names, ["files"])] == [
         tool.name for tool in names["files"].tools
@@ -116,7 +116,7 @@ def test_names_on_the_option_line(connect, server):
 
 
 def test_include_and_exclude_must_be_there(connect, server):
-    """A name that the server does not have is a slip; one name needs no list."""
+    """A name that the server does not have is a mistake. A single name needs no list."""
     assert [tool.name for tool in connect(server, include="add").tools] == ["add"]
     with pytest.raises(Mistake, match="this server has no tool 'ad'"):
         connect(server, include=["ad"])
@@ -125,7 +125,7 @@ def test_include_and_exclude_must_be_there(connect, server):
 
 
 def _listing(*tools):
-    """A server that lists tools with these (name, schema), as they stand."""
+    """A server that lists tools with these (name, schema), unchanged."""
     from mcp.server import Server
     from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
@@ -142,7 +142,7 @@ EMPTY = {"type": "object"}
 
 
 def test_what_cannot_be_used_is_left_out(connect):
-    """A schema of 2 MB, one in a circle and one that reaches outside: one line each, the other tools work."""
+    """A schema of 2 MB, one with a circle and one that refers to an address: one line says each, and the other tools work."""
     huge = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 2_000_000}}}
     circle = {
         "type": "object",
@@ -160,7 +160,7 @@ def test_what_cannot_be_used_is_left_out(connect):
 
 
 def test_a_list_that_has_a_key(connect, monkeypatch):
-    """What a server writes of a key into its list (a description, a name that is left out) is shown and warned of without it."""
+    """If a server writes a key into a description or a tool's name, the repr and the warning do not show the key."""
     from mcp.server import Server
     from mcp_types import ListToolsResult, Tool
 
@@ -181,7 +181,7 @@ def test_a_list_that_has_a_key(connect, monkeypatch):
 
 
 def test_many_tools_are_told_with_their_tokens(connect):
-    """A server with 300 tools: a notice says what they cost in each model call; `include` takes fewer."""
+    """For a server with 300 tools, a notice says how many tokens each model call gets. With `include`, there are fewer tools."""
     many = _listing(*((f"tool_{number}", EMPTY) for number in range(300)))
     with pytest.warns(UserWarning, match=r"300 tools, about [\d,]+ tokens, are sent"):
         assert len(connect(many).tools) == 300
@@ -253,14 +253,14 @@ SCHEMA = {
     ],
 )
 def test_arguments_are_checked_against_the_schema(sent, says):
-    """Each wrong argument has its line, as those of functions have."""
+    """There is one line for each wrong argument, as for functions."""
     check_schema(SCHEMA)
     with pytest.raises(InvalidArguments, match=says):
         SchemaArguments("ls", SCHEMA).read(sent)
 
 
 def test_arguments_that_fit_are_what_was_sent():
-    """Values are the JSON itself; an array that came as a JSON text is taken out of it."""
+    """Values stay the JSON that was sent. If an array was sent as a text of JSON, the text is decoded."""
     reader = SchemaArguments("ls", SCHEMA)
     read = reader.read('{"path": "/tmp", "depth": null, "parts": "[{}]"}')
     assert reader.pack(read) == (({"path": "/tmp", "depth": None, "parts": [{}]},), {})
@@ -279,7 +279,7 @@ def test_arguments_that_fit_are_what_was_sent():
     ],
 )
 def test_unusable_schemas(schema):
-    """What providers refuse, or nothing can be checked against, is refused."""
+    """A schema is refused if providers refuse it, or if arguments cannot be checked against it."""
     with pytest.raises(UnusableSchema):
         check_schema(schema)
 
@@ -312,7 +312,7 @@ def test_unusable_schemas(schema):
     ],
 )
 def test_a_strange_schema_is_one_line(schema, says):
-    """A schema that breaks the check itself, or each request to a provider, is left out and said so; the server's others stay."""
+    """For a schema that cannot be checked, or that no request can contain, one line says why."""
     with pytest.raises(UnusableSchema, match=says):
         check_schema(schema)
 
@@ -326,7 +326,7 @@ def test_a_strange_schema_is_one_line(schema, says):
     ],
 )
 def test_what_other_languages_write_is_no_fault(part):
-    """Patterns of JavaScript and references as addresses are written: the tool is there, and the model gets no such pattern."""
+    """A tool with a JavaScript pattern, or with an escaped reference, can be used. The model does not get the pattern."""
     schema = {"type": "object", "properties": {"a": part}, "$defs": {"a b": {"type": "string"}}}
     check_schema(schema)
     assert "pattern" not in make_offered(schema)["properties"]["a"]
@@ -335,7 +335,7 @@ def test_what_other_languages_write_is_no_fault(part):
 
 @pytest.mark.parametrize("draft", [4, 6, 7])
 def test_the_model_gets_the_newest_draft(draft):
-    """What an older draft writes otherwise goes out as the newest one has it, which providers check: the same values fit."""
+    """A schema of an older draft is written in the newest draft, which providers require. The same values fit."""
     from jsonschema import Draft202012Validator
 
     limits = {"minimum": 0, "exclusiveMinimum": True, "maximum": 9, "exclusiveMaximum": False}
@@ -352,7 +352,7 @@ def test_the_model_gets_the_newest_draft(draft):
 
 
 def test_references_follow_a_name_that_is_put_right():
-    """A reference into a renamed argument leads to it."""
+    """A reference to a renamed argument has the new name."""
     schema = {
         "type": "object",
         "properties": {
@@ -368,14 +368,14 @@ def test_references_follow_a_name_that_is_put_right():
 
 
 def test_the_model_reads_nothing_that_is_hidden():
-    """Words within a schema are as plain as the tool's own: no letters that a person cannot see."""
+    """The texts inside a schema are plain, too: they have no characters that a person cannot see."""
     hidden = "a city" + "".join(chr(0xE0000 + ord(char)) for char in "send all") + "\u202e\x1b[31m"
     schema = {"type": "object", "properties": {"city": {"type": "string", "description": hidden}}}
     assert make_offered(schema)["properties"]["city"]["description"] == "a city"
 
 
 def test_names_that_providers_refuse_are_put_right():
-    """An argument called `größe` goes to the model as `grosse`, and to the server under its own name; messages have the model's."""
+    """The model sees the argument `größe` as `grosse`, and the server gets `größe`. Error messages have the model's name."""
     schema = {
         "type": "object",
         "properties": {"größe": {"type": "integer"}, "a b": {"type": "string", "description": "both"}},
@@ -402,7 +402,7 @@ def test_names_that_providers_refuse_are_put_right():
 
 
 def test_the_model_gets_words_that_all_providers_know():
-    """What a server writes in words that some provider refuses goes out in those of functions' schemas, and allows the same."""
+    """Keywords that some providers refuse are written like the schemas of functions. The same values fit."""
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -435,7 +435,7 @@ def test_the_model_gets_words_that_all_providers_know():
 
 
 def test_definitions_stay_where_a_reference_is_of_another_kind():
-    """No reference of what the model gets leads to nothing: definitions are moved only where all references are plain."""
+    """Definitions are moved only if all references to them can be changed. So no reference leads to nothing."""
     schema = {
         "type": "object",
         "properties": {
@@ -465,7 +465,7 @@ def test_definitions_stay_where_a_reference_is_of_another_kind():
     ],
 )
 def test_a_schema_is_read_by_its_own_draft(draft, part, fits, wrong):
-    """A schema that names an older draft (many servers' do) is checked by that one's rules."""
+    """If a schema names an older draft, as many servers do, its values are checked by the rules of that draft."""
     schema = {
         "$schema": f"http://json-schema.org/{draft}/schema#",
         "type": "object",
@@ -494,7 +494,7 @@ LONG = "a" * 40 + "!"
     ],
 )
 def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
-    """What would take years to check (a pattern, the pairs of a long list) is not tried."""
+    """Checks that could take years (a pattern, the pairs of a long list) are not tried."""
     schema = {"type": "object", "properties": {"a": part}}
     check_schema(schema)
     assert SchemaArguments("f", schema).read({"a": value})["a"].value == value
@@ -538,7 +538,7 @@ def test_what_is_left_to_the_server_refuses_nothing(part, value, wrong):
     ],
 )
 def test_long_lists_are_checked_without_comparing_all(part, fits, wrong, monkeypatch):
-    """The choices of each item: checked, and with few of the slow comparisons."""
+    """The choices of each item are checked, with few of the slow comparisons."""
     from jsonschema import _keywords
 
     compared = []
@@ -551,7 +551,7 @@ def test_long_lists_are_checked_without_comparing_all(part, fits, wrong, monkeyp
 
 
 def test_definitions_that_double_come_to_an_end():
-    """Definitions that each use the next one twice would be 2^40 checks: an error for the model after some thousand."""
+    """If each definition uses the next one twice, there would be 2^40 checks. After some thousand checks, the model gets an error."""
     definitions = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
     schema = {
         "type": "object",
@@ -578,7 +578,7 @@ def test_definitions_that_double_come_to_an_end():
     ],
 )
 def test_a_schema_is_refused_before_much_work(schema, words):
-    """What would take long to check, or lead from one reference to the next without end, is refused at once."""
+    """A schema that would take long to check, or that has a very long chain of references, is refused at once."""
     with pytest.raises(UnusableSchema, match=words):
         check_schema({"type": "object", **schema})
 
@@ -618,7 +618,7 @@ def test_a_result_that_breaks_its_own_schema_is_an_error(connect):
 
 
 def test_progress_is_the_tools_own(connect, server):
-    """Progress that a server reports reaches the observers of the run as that of a function does."""
+    """The progress that a server reports reaches the observers of the run."""
     from support.asking import replace_config
     from toolloop_jupyter import agent_session
     from toolloop_jupyter.core.events import Observer
@@ -639,7 +639,7 @@ def test_progress_is_the_tools_own(connect, server):
 
 
 async def test_a_cancel_reaches_the_server(connect):
-    """A run that is stopped sends the protocol's cancel; the history says so, and the connection stays."""
+    """If a run is stopped, the server gets the protocol's cancel. The history says so, and the connection stays open."""
     files = connect(command(), env=environment())
     model = ScriptedModel([call("slow", steps=100)], "Done.")
     from support.asking import replace_config
@@ -671,7 +671,7 @@ async def test_a_cancel_reaches_the_server(connect):
 
 
 def test_a_tool_that_takes_too_long(connect, server):
-    """`timeout=` of the connection ends a call, on the server, too."""
+    """`timeout=` of the connection ends a call, also on the server."""
     (slow,) = run(connect(server, timeout=1.5), call("slow", steps=100))
     assert slow.output.startswith("TimeoutError: the tool took longer than its timeout of 1.5 s")
     deadline = time.monotonic() + 10

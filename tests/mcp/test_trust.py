@@ -27,7 +27,7 @@ LOOP = Harness.TOOL_LOOP
 
 @pytest.fixture
 def protocol(request, monkeypatch):
-    """The protocol that is spoken: the newest of both sides, or the older generation, with its handshake."""
+    """The version of the protocol: the newest that both sides know, or an older one, which has a handshake."""
     import mcp
 
     monkeypatch.setattr(mcp, "Client", functools.partial(mcp.Client, mode=request.param))
@@ -55,7 +55,7 @@ def run(connection, person, *calls, **keywords):
 
 @pytest.mark.parametrize("permissions", ["full", "ask", {"*": "full"}, lambda call: True])
 def test_asks_whatever_the_run_says(connect, server, permissions):
-    """Also in a run that is "full" each call of a server's tool is asked about; what is denied does not run."""
+    """Each call of a server's tool asks a person, even if the run is "full". A denied call does not run."""
     person = Person(allow=False)
     result = run(connect(server), person, call("add", a=1), call("add", a=2), permissions=permissions)
     assert [one.input for one in person.asked] == [{"a": 1}, {"a": 2}]
@@ -74,7 +74,7 @@ def test_asks_whatever_the_run_says(connect, server, permissions):
     ],
 )
 def test_the_connections_permissions_say_otherwise(connect, server, policy, asked, ran):
-    """A mode, a mapping of the server's names or a callable decides instead; one that fails asks."""
+    """A mode, a mapping of the server's names or a callable can decide instead. If the callable raises an error, a person is asked."""
     person = Person()
     run(
         connect(server, permissions=policy),
@@ -88,14 +88,14 @@ def test_the_connections_permissions_say_otherwise(connect, server, policy, aske
 
 
 def test_the_stricter_of_both_counts(connect, server):
-    """A connection that is "full" in a run that asks is asked about."""
+    """If the connection is "full" and the run asks, a person is asked."""
     person = Person()
     run(connect(server, permissions="full"), person, call("add", a=1), permissions="ask")
     assert len(person.asked) == 1
 
 
 def test_a_policy_sees_the_servers_name(connect):
-    """Where a tool has its server's name in front, the connection's policy knows it by its own."""
+    """If the server's name stands before a tool's name, the connection's policy still gets the server's name for the tool."""
     one, other = make_server(), make_server()
     files = [
         connect(one, permissions={"add": "full"}),
@@ -108,7 +108,7 @@ def test_a_policy_sees_the_servers_name(connect):
 
 
 def test_the_card_names_the_server_and_its_claims(connect, server):
-    """The request says where the tool runs, and what the server claims of it as a claim; the claims decide nothing."""
+    """The request says where the tool runs, and what the server claims about it. The claims decide nothing."""
     person = Person()
     run(connect(server), person, call("add", a=1), call("fail"), permissions="full")
     claim, silent = (one.origin for one in person.asked)
@@ -123,7 +123,7 @@ def test_the_card_names_the_server_and_its_claims(connect, server):
 
 
 def test_all_calls_hold_until_something_changes(connect, server):
-    """An approval of all calls holds in the session; after a refresh only where nothing of the tool has changed."""
+    """An approval of all calls holds in the session. After a refresh, it holds only for tools that have not changed."""
     files, person = connect(server), Person(scope="session")
     model = ScriptedModel(
         [call("add", a=1), call("shout", text="a")],
@@ -142,7 +142,7 @@ def test_all_calls_hold_until_something_changes(connect, server):
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"], indirect=True)
 def test_the_list_is_pinned(connect, protocol):
-    """A changed description, and a new tool, are not used before `refresh()`; a tool that is the same goes on working."""
+    """A changed description and a new tool are not used before `refresh()`. An unchanged tool goes on working."""
     files = connect(make_server())
     pinned = files.shout
     files.grow(name="shout")
@@ -165,7 +165,7 @@ def test_the_list_is_pinned(connect, protocol):
 
 
 async def test_a_call_waits_for_the_list_that_another_one_asks_for(connect):
-    """Calls at once after a change: none runs by the old list while the first one still asks for the new; a later call asks no more."""
+    """Several calls after a change: while the first reads the new list, none runs by the old list. A later call reads no list."""
     from mcp.server import Server
     from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
@@ -195,7 +195,7 @@ async def test_a_call_waits_for_the_list_that_another_one_asks_for(connect):
 
 
 async def test_an_older_list_does_not_replace_a_newer_one(connect):
-    """A `refresh()` that gets the old list late: a tool that was changed since, and was refused already, does not run."""
+    """If `refresh()` gets an old list late, a tool that was changed in the meantime still does not run."""
     from mcp.server import Server
     from mcp_types import CallToolResult, ListToolsResult, Tool
 
@@ -254,7 +254,7 @@ def test_hostile_words_are_only_text(connect):
     ],
 )
 def test_a_question_is_a_form(connect, protocol, person, answer):
-    """What a server asks in a call is a request with a form and its words; what is sent reaches it, a denial declines."""
+    """A server's question is a request with a form. The server gets the form that the person sends; a denial declines."""
     person.asked.clear()
     files = connect(make_server(), permissions="full")
     result = run(files, person, call("book"), permissions="full")
@@ -268,7 +268,7 @@ def test_a_question_is_a_form(connect, protocol, person, answer):
 
 
 def test_a_question_is_no_call_of_its_own(connect, server):
-    """A question has the number of the call that it is asked in: later calls and their results keep theirs, on the page, too."""
+    """A question has the number of its call. So later calls keep their numbers, also on the page."""
     from toolloop_jupyter.notebook.transcript import CallStep, Steps
     from toolloop_jupyter.notebook.widgets.approval_card import name_place
 
@@ -288,7 +288,7 @@ def test_a_question_is_no_call_of_its_own(connect, server):
 
 
 def test_nobody_there_declines(connect, server):
-    """A question where nobody can be asked, and one in a call by hand, is declined."""
+    """A question is declined if nobody can be asked, and in a direct call."""
     files = connect(server, permissions="full")
     result = agent(
         LOOP, "Go on.", model=ScriptedModel([call("book")], "Done."), tools=[files], permissions="full"
@@ -298,7 +298,7 @@ def test_nobody_there_declines(connect, server):
 
 
 async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
-    """Choices with titles are a list to choose from, with the titles; an optional field that cannot be empty is not in what is sent."""
+    """Choices with titles are shown as a list with the titles. An optional field that cannot be empty is not sent."""
     from toolloop_jupyter.mcp.tools import Asker
     from toolloop_jupyter.notebook.widgets.approval_card import field_specs
 
@@ -338,7 +338,7 @@ async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
 
 
 async def test_what_does_not_fit_the_form_is_not_sent():
-    """A person's edit that the form does not take is refused where they type it."""
+    """If a person's value does not fit the form, it is refused at once."""
     from toolloop_jupyter.mcp.tools import Asker
 
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -354,7 +354,7 @@ async def test_what_does_not_fit_the_form_is_not_sent():
 
 
 def test_words_of_a_model_are_refused(connect):
-    """Sampling: a server that wants the client's model to write something gets an error."""
+    """A server that asks for an answer of the client's model (sampling) gets an error."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp_types import SamplingMessage, TextContent
@@ -372,7 +372,7 @@ def test_words_of_a_model_are_refused(connect):
 
 
 def _asking_for_roots():
-    """A server with one tool, which asks its client for the folders that it may work in."""
+    """A server with one tool, which asks the client in which folders it may work."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
 
@@ -389,7 +389,7 @@ def _asking_for_roots():
 @pytest.mark.filterwarnings("ignore:The roots capability")
 @pytest.mark.parametrize("protocol", ["legacy"], indirect=True)
 def test_roots_are_what_was_given(connect, protocol, tmp_path):
-    """A server that asks where it may work gets the folders of `roots=`, and an error where none were given."""
+    """A server that asks in which folders it may work gets the folders of `roots=`; without `roots=`, it gets an error."""
     (folder := tmp_path / "a b").mkdir()
     assert connect(_asking_for_roots(), roots=folder).where() == folder.resolve().as_uri()
     two = connect(_asking_for_roots(), roots=[folder, str(tmp_path)])
@@ -420,7 +420,7 @@ _EVENTS = st.sampled_from([None, None, "the server changes a tool", "the person 
 
 
 class History:
-    """One notebook: a session with a server's tools and a function, its person, and all that happened, in order."""
+    """A session with a server's tools and a function, the person, and everything that happened, in order."""
 
     def __init__(self, files, server, policies):
         self.files, self.policies = files, policies
@@ -463,7 +463,7 @@ class History:
                 time.sleep(0.002)
 
     def check(self, granted):
-        """Each call that ran in this turn was free, was allowed with these very arguments, or with all of this tool's calls."""
+        """Each call that ran in this turn needed no approval, was allowed with these arguments, or was allowed with all calls of the tool."""
         allowed, of_this_run = [], set()
         while self.happened:
             match self.happened.pop(0):
@@ -484,7 +484,7 @@ class History:
                         assert is_granted or self.is_free(name), (name, value)
 
     def is_free(self, name):
-        """Whether all policies that hold for a tool let it run unasked."""
+        """Return True if all policies for a tool let it run without a question."""
         own, of_run = self.policies
         modes = [_mode(of_run, name)] + ([] if name == "local" else [_mode(own or "ask", name)])
         return modes == ["full"] * len(modes)

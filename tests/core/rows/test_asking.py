@@ -1,4 +1,4 @@
-"""Requests of rows to a person: one at a time, while the others go on; what is allowed for all rows; nobody is there."""
+"""Rows that ask a person: one row asks at a time, and the others go on. What is allowed for all rows. What happens if nobody is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 class Desk:
-    """A person who is asked about the calls of rows, and what was asked and ran."""
+    """A person who is asked about the calls of rows. It notes what was asked and what ran."""
 
     def __init__(self, *, total: int, asking: int, permissions: object = "ask", concurrency: int = 2) -> None:
         """The first `asking` rows of `total` call the tool `send`."""
@@ -53,7 +53,7 @@ def ran(rows: Rows) -> list[int]:
 
 
 async def test_one_request_at_a_time():
-    """Of many rows that want to ask, one does; each is told by its number, and what was allowed ran."""
+    """If many rows want to ask, only one asks at a time. Each question has the row's number, and the allowed calls run."""
     desk = Desk(total=10, asking=10, concurrency=4)
     rows = await desk.run.collect()
     assert desk.most == 1
@@ -62,7 +62,7 @@ async def test_one_request_at_a_time():
 
 
 async def test_a_request_that_waits_stops_no_other_row():
-    """More rows than may run at once wait for the person, and all those that ask nobody come to their end meanwhile."""
+    """More rows wait for the person than may run at once. Meanwhile, all rows that ask nobody end."""
     desk = Desk(total=12, asking=4, concurrency=2)
 
     async def wait(approval: Approval, row: int) -> None:
@@ -77,7 +77,7 @@ async def test_a_request_that_waits_stops_no_other_row():
 
 
 async def test_allowed_for_all_rows():
-    """The scope "session" holds for every row, those that wait to ask already among them."""
+    """The scope "session" holds for every row, also for rows that already wait to ask."""
     desk = Desk(total=10, asking=10, concurrency=5)
 
     async def allow_all(approval: Approval, row: int) -> None:
@@ -94,7 +94,7 @@ async def test_allowed_for_all_rows():
 
 
 async def test_a_denial_is_for_its_row():
-    """The model of that row is told; the others are asked about, and run."""
+    """If a call is denied, the model of that row is told. The person is asked about the other rows, and they run."""
     desk = Desk(total=3, asking=3)
 
     async def deny_one(approval: Approval, row: int) -> None:
@@ -112,7 +112,7 @@ async def test_a_denial_is_for_its_row():
 
 
 async def test_nobody_is_there():
-    """Where nobody can be asked, a policy that asks denies."""
+    """If nobody can be asked, a policy that asks denies the call."""
 
     def send(n: int) -> str:
         """Send."""
@@ -125,7 +125,7 @@ async def test_nobody_is_there():
 
 
 async def test_a_callback_is_asked_for_one_row_at_a_time():
-    """`on_approval` decides, too, in a thread of its own."""
+    """`on_approval` can decide, too. It runs in a separate thread."""
     open_now, most = 0, 0
 
     def send(n: int) -> str:
@@ -148,7 +148,7 @@ async def test_a_callback_is_asked_for_one_row_at_a_time():
 
 
 async def test_a_stop_while_somebody_is_asked():
-    """It ends at once; the request is denied by the stop, and nothing ran."""
+    """A stop while a person is asked ends the run at once. The stop denies the request, and nothing runs."""
     desk = Desk(total=3, asking=3)
     requests: list[Approval] = []
 

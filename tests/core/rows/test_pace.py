@@ -1,4 +1,4 @@
-"""How fast rows ask, and what ends them all: pauses that all share, refusals that every row would get, limits, a stop."""
+"""How fast rows call the model, and what ends the whole run: pauses of all rows, refusals that every row would get, limits, a stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def limited(most: int):
 
 @pytest.mark.timeout(120)
 async def test_a_storm_of_refusals(call):
-    """Where a provider takes fewer calls than 16 rows would make, few requests go out beside those needed; all rows end."""
+    """If a provider takes fewer calls than 16 rows make, only a few requests more than necessary are sent, and all rows end."""
     respond, refused = limited(40)
     more, server = call(respond)
     rows = await amap("{{row}}", [str(n) for n in range(300)], concurrency=16, **more)
@@ -54,7 +54,7 @@ async def test_a_storm_of_refusals(call):
 
 
 async def test_one_pause_for_all(call):
-    """After one refusal with Retry-After no request of any row goes out until then, and fewer at once."""
+    """After one refusal with Retry-After, no row sends a request before that time; then fewer requests are sent at once."""
     refused: list[float] = []
 
     def respond(received) -> Entry:
@@ -73,7 +73,7 @@ async def test_one_pause_for_all(call):
 
 
 async def test_a_gate_lets_in_as_many_as_its_limit():
-    """Those that wait are let in one by one, in order; one that is cut while it waits, or as it is let in, leaves no gap."""
+    """Waiting calls are let in one by one, in order. If a call is cancelled while it waits, or just when it is let in, the next one comes."""
     gate, order = Pace(1, None, RunState()), []
 
     async def enter(name: str) -> None:
@@ -93,7 +93,7 @@ async def test_a_gate_lets_in_as_many_as_its_limit():
 
 
 async def test_refusals_of_one_pause_halve_once():
-    """Calls that were under way when the pause began tell nothing new; without Retry-After the pauses grow."""
+    """Refusals of calls that were under way when the pause began do not halve again. Without Retry-After, the pauses grow."""
     gate = Pace(16, None, RunState())
     for _ in range(4):
         await gate.enter()
@@ -116,7 +116,7 @@ async def test_refusals_of_one_pause_halve_once():
 
 @pytest.mark.parametrize("wait", [0.0, 0.001])
 async def test_a_pause_of_no_time(wait):
-    """A server that asks for no pause, or a very short one, and refuses all of a burst: it counts once, and the run goes on."""
+    """A server refuses many simultaneous calls, and asks for no pause or a very short one: this counts once, and the run goes on."""
     gate = Pace(32, None, state := RunState())
     for _ in range(32):
         await gate.enter()
@@ -129,7 +129,7 @@ async def test_a_pause_of_no_time(wait):
 
 
 async def test_only_refusals_end_the_run(monkeypatch):
-    """A provider that answers nothing but 429 ends it after some pauses, with one line."""
+    """If a provider answers only with 429, the run ends after some pauses, with one line."""
     monkeypatch.setattr(pace, "MOST_PAUSES", 2)
     model = ScriptedModel(error("slow down", 429, {"retry-after-ms": "10"}), repeat_last=True)
     rows = await amap("{{row}}", list("abcdef"), model=model, concurrency=1)
@@ -139,7 +139,7 @@ async def test_only_refusals_end_the_run(monkeypatch):
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404])
 async def test_what_every_row_would_get_ends_the_whole(call, status):
-    """A refused key, bill, right or name: few requests go out, and the value has one line that says it."""
+    """If the key, the account, the permission or the name is refused, few requests are sent, and one line says why."""
     more, server = call(failure(status, "no credit left"))
     rows = await amap("{{row}}", [str(n) for n in range(50)], concurrency=2, **more)
     assert len(server.requests) <= 4
@@ -149,7 +149,7 @@ async def test_what_every_row_would_get_ends_the_whole(call, status):
 
 
 async def test_a_quota_that_is_used_up_is_no_pause(call):
-    """OpenAI says 429 to that, too."""
+    """OpenAI answers with 429 if a quota is used up: the run ends without a pause."""
     more, server = call(failure(429, "You exceeded your current quota (insufficient_quota)"))
     rows = await amap("{{row}}", ["a", "b", "c"], concurrency=1, **more)
     assert "insufficient_quota" in rows.message
@@ -158,7 +158,7 @@ async def test_a_quota_that_is_used_up_is_no_pause(call):
 
 @pytest.mark.parametrize("status", [401, 404])
 async def test_a_refusal_that_a_fallback_mends_ends_nothing(status):
-    """The first model refuses every row and the second answers: a row that fails for another reason is only that row's error."""
+    """The first model refuses every row, and the second answers. If a row fails for another reason, the other rows go on."""
 
     def answer(messages: list[dict[str, object]]) -> str:
         if messages[-1]["content"] == "b":
@@ -182,7 +182,7 @@ async def test_a_refusal_by_the_last_model_ends_the_whole():
 
 
 async def test_other_failures_are_tried_again(call):
-    """A server's failure is tried twice more and then the row's own; the others go on."""
+    """After a failure of the server, a call is tried twice more."""
     more, server = call(failure(500), failure(500), answer("a"), answer("b"))
     rows = await amap("{{row}}", ["a", "b"], concurrency=1, **more)
     assert [row.answer for row in rows] == ["a", "b"]
@@ -190,7 +190,7 @@ async def test_other_failures_are_tried_again(call):
 
 
 async def test_timeout_is_for_one_row():
-    """A row that takes too long fails; the next ones have their own time."""
+    """A row that takes too long fails. Each other row has its own time."""
 
     async def hang() -> str:
         """Let a minute pass, and never end."""
@@ -205,7 +205,7 @@ async def test_timeout_is_for_one_row():
 
 
 async def test_max_cost_is_for_all_rows(call):
-    """No model call begins once the rows have cost so much; what there is stays, and the message says it."""
+    """When all rows have cost `max_cost`, no further model call begins. The ended rows are there, and the message says why."""
     more, server = call(
         answer("x", usage={"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000})
     )
@@ -219,7 +219,7 @@ async def test_max_cost_is_for_all_rows(call):
 
 
 async def test_max_cost_in_the_middle_of_a_row(call):
-    """It is looked at before each model call, not only between rows."""
+    """`max_cost` is checked before each model call, not only between rows."""
     usage = {"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}
 
     def look() -> str:
@@ -234,7 +234,7 @@ async def test_max_cost_in_the_middle_of_a_row(call):
 
 
 async def test_the_budget_of_all_runs(monkeypatch):
-    """Once it is used up, no row asks the model, and the run ends with the line that says so."""
+    """When the budget is used up, no row calls the model, and the run ends with a line that says so."""
     monkeypatch.setattr(SPENDING, "budget", 0.01)
     monkeypatch.setattr(SPENDING, "cost", 0.02)
     rows = await amap("{{row}}", list("abcdef"), model=(model := ScriptedModel("x")), concurrency=1)
@@ -247,7 +247,7 @@ async def test_the_budget_of_all_runs(monkeypatch):
 
 
 def waiting_run(ready: threading.Event, **more) -> RowsRun:
-    """A run whose rows from 3 on never end; `ready` when two of these have begun."""
+    """A run whose rows never end, from row 3 on. `ready` is set when two of these have begun."""
 
     def model(row) -> ScriptedModel:
         if row["n"] == 4:
@@ -259,7 +259,7 @@ def waiting_run(ready: threading.Event, **more) -> RowsRun:
 
 
 async def test_a_cancel_from_another_thread():
-    """`cancel` ends it within half a second; what has ended is in the value, what was cut is beside it."""
+    """`cancel` ends the run within half a second. The value has the ended rows, and `cut` has those that were running."""
     ready = threading.Event()
     run = waiting_run(ready)
     at: list[float] = []
@@ -280,7 +280,7 @@ async def test_a_cancel_from_another_thread():
 
 
 async def test_an_interrupt_leaves_what_there_is():
-    """■ raises CancelledError in the code that awaits it, and `.rows` has what has ended."""
+    """■ raises CancelledError in the code that awaits the run, and `.rows` has the ended rows."""
     ready = threading.Event()
     run = waiting_run(ready)
     collecting = asyncio.ensure_future(run.collect())
@@ -325,7 +325,7 @@ async def test_progress_is_told():
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
-    """Unless it says that it may run for several; an async one, too."""
+    """A tool runs for one row at a time, also an async tool, unless it has `parallel=True`."""
     now, most = 0, 0
     lock = threading.Lock()
 
@@ -336,7 +336,7 @@ async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
             most = max(most, now)
 
     def is_worked_off(since: float) -> bool:
-        """After a moment; where several may run, once two have."""
+        """Return True after a moment, or with `parallel` when two calls have run at once."""
         return most > 1 if parallel else time.monotonic() > since + 0.02
 
     def work() -> str:
@@ -367,7 +367,7 @@ async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_one_function_under_two_names(is_async):
-    """It runs for one row at a time also where two tools have it: in a partial, as a method."""
+    """If two tools have the same function (in a partial, as a method), it still runs for one row at a time."""
     inside, most = 0, 0
 
     class Shop:

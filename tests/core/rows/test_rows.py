@@ -1,4 +1,4 @@
-"""Rows in, one session for each, and the value: what is filled in, what comes out, what a failing row does to the others."""
+"""One session for each row: what is filled into the prompt, what the value has, and what a failed row does to the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def last(messages: list[dict[str, object]]) -> str:
 
 
 def echo() -> ScriptedModel:
-    """A model that says the last message again."""
+    """A model that repeats the last message."""
     return ScriptedModel(last)
 
 
@@ -52,7 +52,7 @@ def labelling(messages: list[dict[str, object]]) -> Label:
     ],
 )
 async def test_rows_of_each_kind(rows):
-    """Dicts, a generator of them and a DataFrame are asked row by row, and the answers are in the table's order."""
+    """Dicts, a generator of dicts and a DataFrame are read row by row, and the answers are in the order of the table."""
     found = await amap("Say {{text}}.", rows, model=echo())
     assert [row.answer for row in found] == ["Say one.", "Say two."]
     assert [row.number for row in found] == [0, 1]
@@ -67,7 +67,7 @@ async def test_texts_are_the_row(rows):
 
 
 async def test_polars():
-    """A polars DataFrame gives its rows, and gets its answers in a polars one."""
+    """For a polars DataFrame, the answers come in a polars DataFrame."""
     polars = pytest.importorskip("polars")
     rows = await amap(
         "Rate {{text}}", polars.DataFrame({"text": ["x", "yy"]}), model=ScriptedModel(labelling), output=Label
@@ -77,7 +77,7 @@ async def test_polars():
 
 
 async def test_names_are_columns_else_variables():
-    """A column overrules a variable of its name; braces in a cell are not filled in again; other braces stay as typed."""
+    """A column comes before a variable of the same name. Braces in a cell are not filled in. Other braces stay as typed."""
     variables = {"product": "tea", "text": "no"}
     found = await amap(
         "{{product}}: {{text}} {{ text }} {{not a name}} {x}",
@@ -89,7 +89,7 @@ async def test_names_are_columns_else_variables():
 
 
 async def test_values_that_are_no_texts():
-    """A number, a list and a column with a blank in its name are told as a tool's result is."""
+    """A number, a list and a column with a blank in its name are written like a tool's result."""
     found = await amap("{{n}} {{of what}}", [{"n": 3, "of what": ["a", None]}], model=echo())
     assert found[0].answer == '3 ["a", null]'
 
@@ -108,7 +108,7 @@ class Odd:
 
 
 def test_cells_are_told_as_values_of_any_prompt():
-    """A cell, a variable and a value of a cell's prompt have the same text, also an error, by the names that a person knows."""
+    """A cell, a variable and a value in a prompt become the same text. An error's traceback has the names that a person knows."""
     try:
         fail()
     except ValueError as error:
@@ -122,7 +122,7 @@ def test_cells_are_told_as_values_of_any_prompt():
 
 
 async def test_a_cell_without_a_text_is_an_error_of_its_row():
-    """A value whose own code fails is not sent as the name of its fault; as a variable it is a mistake before the run."""
+    """A value whose own code raises an error is not sent. If it is a variable, this is a mistake before the run."""
     rows = await amap("{{a}}", [{"a": Odd()}, {"a": "1"}], model=echo())
     assert [row.answer for row in rows] == [None, "1"]
     assert "{{a}} cannot be filled in: str(a) raised RuntimeError" in rows[0].error
@@ -147,7 +147,7 @@ async def test_a_cell_without_a_text_is_an_error_of_its_row():
     ],
 )
 async def test_mistakes_before_anything_goes_out(prompt, rows, words):
-    """A name that is neither column nor variable, or rows that are none, raise before the model is asked."""
+    """A name that is neither a column nor a variable, and rows that are not rows, raise an error before the model is called."""
     model = echo()
     with pytest.raises((ValueError, TypeError), match=words):
         await amap(prompt, rows, model=model)
@@ -164,13 +164,13 @@ async def test_mistakes_before_anything_goes_out(prompt, rows, words):
     ],
 )
 def test_options_that_no_run_can_have(options, words):
-    """They raise when the run is made."""
+    """Wrong options raise an error when the run is made."""
     with pytest.raises(ValueError, match=words):
         amap("{{row}}", ["a"], model=echo(), **options)
 
 
 async def test_an_iterable_is_read_as_rows_are_needed():
-    """With two rows at once, a generator is never more than three rows ahead of what has ended."""
+    """With two rows at once, never more than three rows are read ahead of the rows that have ended."""
     ended, ahead = 0, []
 
     def rows() -> Iterator[dict[str, int]]:
@@ -189,7 +189,7 @@ async def test_an_iterable_is_read_as_rows_are_needed():
 
 
 async def test_a_generator_that_raises():
-    """What it gave before is in the value, and the message says what it raised."""
+    """If a generator raises an error, the value has the rows before it, and the message has the error."""
 
     def rows() -> Iterator[str]:
         yield "a"
@@ -228,7 +228,7 @@ async def test_the_index_is_kept(index):
 
 
 async def test_the_index_is_the_one_at_the_start():
-    """A table that is sorted or cut after the run gives no row the index of another one."""
+    """If the table is sorted or cut after the run, each row of the frame still has its own index."""
     table = pd.DataFrame({"text": list("cab")}, index=[10, 20, 30])
     rows = await amap("{{text}}", table, model=echo())
     table.index = [30, 20, 10]
@@ -236,7 +236,7 @@ async def test_the_index_is_the_one_at_the_start():
 
 
 async def test_a_doubled_column():
-    """A name that is that of two columns is a mistake in a prompt; elsewhere it is none."""
+    """If two columns have the same name, this name in a prompt is a mistake. A prompt without this name works."""
     table = pd.DataFrame([["a", "b", "c"]], columns=["text", "text", "other"])
     with pytest.raises(ValueError, match=r"\{\{text\}\} is the name of more than one column"):
         await amap("{{text}}", table, model=echo())
@@ -244,7 +244,7 @@ async def test_a_doubled_column():
 
 
 async def test_fields_with_our_names():
-    """Our columns make way for fields that have their names, however many."""
+    """If fields have the names of our columns, our columns get other names."""
     Odd = create_model("Odd", error=(str, ...), row_error=(str, ...))
     rows = await amap("{{row}}", ["a"], model=ScriptedModel(Odd(error="x", row_error="y")), output=Odd)
     assert rows.frame[["error", "row_error", "row_row_error"]].to_dict("records") == [
@@ -253,7 +253,7 @@ async def test_fields_with_our_names():
 
 
 async def test_columns_of_other_answers():
-    """Texts and numbers are `answer`; fields with the names of the frame's own columns keep them."""
+    """Texts and numbers are in the column `answer`. Fields with the names of our columns keep their names."""
 
     @dataclass
     class Cost:
@@ -276,7 +276,7 @@ async def test_columns_of_other_answers():
 
 
 async def test_a_failing_row_is_a_value():
-    """The others go on; its error, its stop reason and its place are in the value and in the frame."""
+    """If a row fails, the others go on. The value and the frame have the row's error and stop reason, at its place."""
     rows = await amap(
         "{{row}}",
         ["a", "b", "c"],
@@ -292,20 +292,20 @@ async def test_a_failing_row_is_a_value():
 
 
 async def test_an_answer_that_does_not_fit_is_an_error_of_its_row():
-    """OutputInvalid is the row's error, and its transcript is there."""
+    """If an answer does not fit `output`, this is the row's error, and the row has its transcript."""
     rows = await amap("{{row}}", ["a"], model=ScriptedModel(*["no JSON"] * 3), output=Label)
     assert "did not match Label" in rows[0].error
     assert rows[0].result.text == "no JSON"
 
 
 async def test_a_row_without_a_column_is_an_error_of_its_row():
-    """Of an iterable, where it cannot be known before."""
+    """If an iterable's row lacks a column, which cannot be known before the run, this row fails."""
     rows = await amap("{{a}}", iter([{"a": "1"}, {"b": "2"}, {"a": "3"}]), model=echo())
     assert [row.error for row in rows] == [None, "the row has no 'a'", None]
 
 
 async def test_one_row_whole():
-    """`rows[n]` has the run's transcript: its calls, their results, its text; a number that has not ended says so."""
+    """`rows[n]` has the row's transcript: calls, results, text. If row `n` has not ended, the error says so."""
 
     def lookup(word: str) -> str:
         """Look a word up."""
@@ -322,7 +322,7 @@ async def test_one_row_whole():
 
 
 async def test_usage_and_cost():
-    """They are the sums of all rows."""
+    """Usage and cost are the sums of all rows."""
     rows = await amap("{{row}}", ["a", "b"], model=echo())
     assert rows.usage.calls == 2
     assert rows.cost == 0.0
@@ -330,7 +330,7 @@ async def test_usage_and_cost():
 
 
 async def test_order_is_the_tables():
-    """Rows that end in another order come out in that of the table."""
+    """Rows that end in another order are in the order of the table."""
     order: list[int] = []
 
     @tl.tool(parallel=True)
@@ -355,7 +355,7 @@ async def test_order_is_the_tables():
 
 
 async def test_not_streamed_unless_asked(call):
-    """The request asks for a whole answer; `completion_kwargs={"stream": True}` asks for a stream."""
+    """A row's answer is not streamed, unless `completion_kwargs={"stream": True}` asks for it."""
     from support.servers import answer
 
     for wanted, options in ((False, {}), (True, {"completion_kwargs": {"stream": True}})):
@@ -365,7 +365,7 @@ async def test_not_streamed_unless_asked(call):
 
 
 async def test_at_most_so_many_at_once():
-    """Never more rows than `concurrency` are with the model."""
+    """Never more rows than `concurrency` call the model at the same time."""
     now, most = 0, 0
 
     async def wait(n: int) -> int:
@@ -388,7 +388,7 @@ async def test_at_most_so_many_at_once():
 
 
 async def test_on_error_stop():
-    """After a row that failed no other begins."""
+    """With on_error="stop", no other row begins after a row has failed."""
     model = ScriptedModel(error("bad", 400))
     rows = await amap("{{row}}", list("abcdef"), model=model, concurrency=1, on_error="stop")
     assert len(rows) == 1
@@ -413,7 +413,7 @@ def test_pandas_is_not_imported():
 
 
 async def test_a_script_for_each_row():
-    """A ScriptedModel begins its script with each row, and remembers what all of them sent."""
+    """A ScriptedModel begins its script again with each row. It has the requests of all rows."""
     model = ScriptedModel("first", name="lesson")
     rows = await amap("{{row}}", ["a", "b", "c"], model=model)
     assert [row.answer for row in rows] == ["first"] * 3
@@ -422,7 +422,7 @@ async def test_a_script_for_each_row():
 
 
 class NoClass:
-    """A value whose class cannot be asked for."""
+    """A value that raises an error when its class is read."""
 
     @property
     def __class__(self):
@@ -430,7 +430,7 @@ class NoClass:
 
 
 async def test_a_cell_with_code_of_its_own():
-    """Whatever a cell's value does when it is looked at, the other rows go on."""
+    """If a cell's value raises an error when it is read, the other rows go on."""
     rows = await amap(
         "Say {{row}}", [{"row": 1}, {"row": NoClass()}, {"row": 2}], model=ScriptedModel("Yes.")
     )
@@ -438,7 +438,7 @@ async def test_a_cell_with_code_of_its_own():
 
 
 async def test_a_model_that_cannot_be_made_is_an_error_of_its_row():
-    """The person's function that makes a row's model may fail, or give something else."""
+    """If a function in `model=` raises an error or returns something else than a model, only this row fails."""
     made = {
         "a": lambda: ScriptedModel("A."),
         "b": lambda: 1 / 0,
@@ -452,7 +452,7 @@ async def test_a_model_that_cannot_be_made_is_an_error_of_its_row():
 
 
 async def test_a_fallbacks_script_begins_with_each_row():
-    """As that of the model does: each row's second model plays from its beginning."""
+    """The script of a `fallback` model begins again with each row, too."""
     first = ScriptedModel(error("out of order", 400), repeat_last=True)
     options = tl.ToolLoopOptions(fallback=[ScriptedModel("Second.")])
     rows = await amap("{{row}}", ["a", "b"], model=first, options=options, concurrency=1)

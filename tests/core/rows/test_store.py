@@ -1,4 +1,4 @@
-"""The store: each finished row is paid once, whatever ends the kernel; failed ones are tried again; no key is in the file."""
+"""The store: each finished row is paid once, however the kernel ends. Failed rows are tried again. The file has no key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(path: Path) -> list[dict[str, object]]:
 
 
 def saying(name: str = "m") -> ScriptedModel:
-    """A model that says the prompt again, and remembers what it was asked."""
+    """A model that repeats the prompt, and notes what it was asked."""
     return ScriptedModel(last, name=name)
 
 
@@ -43,7 +43,7 @@ class Event(BaseModel):
 
 
 async def test_finished_rows_are_taken_from_the_store(tmp_path):
-    """The second run asks only for rows that are new; the frame is as if all had been run."""
+    """The second run runs only new rows. Its frame is the same as if all rows had been run."""
     store, first, second = tmp_path / "rows.jsonl", saying(), saying()
     await amap("Say {{row}}", ["a", "b"], model=first, store=store)
     rows = await amap("Say {{row}}", ["c", "b", "a"], model=second, store=store)
@@ -55,7 +55,7 @@ async def test_finished_rows_are_taken_from_the_store(tmp_path):
 
 
 async def test_failed_rows_are_tried_again(tmp_path):
-    """They are in the store, too; the next run says how many of them it runs again, and the one after it takes them."""
+    """Failed rows are in the store, too. The next run says how many it runs again, and the run after it takes their answers."""
     store = tmp_path / "rows.jsonl"
     failing = ScriptedModel(error("busy", 400), name="m")
     await amap("{{row}}", ["a", "b"], model=failing, store=store, on_error="stop", concurrency=1)
@@ -80,7 +80,7 @@ async def test_failed_rows_are_tried_again(tmp_path):
     ],
 )
 async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
-    """Another prompt, system message, model, fallback, tool, type of the answer or option asks anew; a limit or a stream does not."""
+    """With another prompt, system message, model, fallback, tool, output or option, a row is run again; with another limit it is not."""
 
     def look(word: str) -> str:
         """Look."""
@@ -100,7 +100,7 @@ async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
 
 
 async def test_rows_that_are_the_same(tmp_path):
-    """Two equal rows are two lines; a third is asked for."""
+    """Two equal rows have two lines in the store. A third equal row is run."""
     store = tmp_path / "rows.jsonl"
     await amap("{{row}}", ["a", "a"], model=saying(), store=store)
     rows = await amap("{{row}}", ["a", "a", "a"], model=saying(), store=store)
@@ -108,7 +108,7 @@ async def test_rows_that_are_the_same(tmp_path):
 
 
 async def test_a_row_comes_back_whole(tmp_path):
-    """Answer, transcript, usage and time of a row from the store are those that it had."""
+    """A row from the store has the answer, transcript, usage and time of its run."""
 
     def look(word: str) -> str:
         """Look."""
@@ -132,13 +132,13 @@ async def test_a_row_comes_back_whole(tmp_path):
 
 
 def test_a_row_without_a_run_can_be_written():
-    """One that has no text for its prompt has no result."""
+    """A row without a result, since its prompt cannot be filled in, can be written and read."""
     row = tl.Row(3, "k", {"a": 1}, None, "the row has no 'b'", 0.5)
     assert decode_row(encode_row(row), 3, {"a": 1}, Output(str), tl.core.events.Presenter()) == row
 
 
 async def test_half_a_line_is_dropped(tmp_path):
-    """A kernel that dies while it writes leaves half a line: it is cut off with a note, and its row is run again."""
+    """If a kernel dies while it writes, half a line is left. It is removed with a note, and its row is run again."""
     store, long = tmp_path / "rows.jsonl", "b" * 500
     await amap("{{row}}", ["a", long], model=saying(), store=store, concurrency=1)
     store.write_bytes(store.read_bytes()[:-20])
@@ -151,7 +151,7 @@ async def test_half_a_line_is_dropped(tmp_path):
 
 
 async def test_a_missing_line_break_is_no_half_line(tmp_path):
-    """An editor may take the last line break: the row counts, and the next line begins behind it."""
+    """If an editor has removed the last line break, the row counts, and the next row gets a new line."""
     store = tmp_path / "rows.jsonl"
     await amap("{{row}}", ["a", "b"], model=saying(), store=store, concurrency=1)
     store.write_bytes(store.read_bytes()[:-1])
@@ -166,7 +166,7 @@ NONSENSE = [5, "x", None, [], [5], {}, [[1]], -1.5, [{"event": []}], [{"event": 
 
 @pytest.mark.parametrize("field", ["text", "stop_reason", "cost", "usage", "model", "prompt", "note", "events", "seconds", "error", "attempts", "session"])  # fmt: skip
 async def test_a_line_with_a_value_of_another_type(tmp_path, field):
-    """A line that others have written is used if its types are right, else its row is run again: no value of it fails later."""
+    """A line that another program has written is used only if its types are right. If not, its row is run again."""
     store, kept = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
     await amap("{{row}}", ["a"], model=saying(), store=kept)
     head, line = read(kept)
@@ -202,7 +202,7 @@ async def test_another_file_is_left_alone(tmp_path, text, words):
 
 
 async def test_a_place_that_cannot_be_written(tmp_path):
-    """A folder that is not there is a mistake before anything goes out."""
+    """If the folder of the store does not exist, this is a mistake before anything is sent."""
     with pytest.raises(ValueError, match=r"cannot keep rows in 'rows.jsonl': No such file"):
         await amap("{{row}}", ["a"], model=(model := saying()), store=tmp_path / "nowhere" / "rows.jsonl")
     assert model.requests == []
@@ -222,14 +222,14 @@ ON_UNIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no such file")
     ],
 )
 async def test_what_is_no_file(given, words):
-    """A value that names no file, and a device that has no end, are mistakes before anything goes out."""
+    """A store that is not a path, or a device without an end, is a mistake before anything is sent."""
     with pytest.raises((ValueError, TypeError), match=words):
         await amap("{{row}}", ["a"], model=(model := saying()), store=given)
     assert model.requests == []
 
 
 def test_one_lock_for_all_names_of_a_file(tmp_path):
-    """A link to a store is the same store: two runs do not write it at once."""
+    """A link to a store is the same store: two runs cannot write to it at the same time."""
     store = Store(tmp_path / "rows.jsonl")
     store.open()
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "rows.jsonl")
@@ -260,7 +260,7 @@ print(again.progress.from_store > 0, len(again), again.failed)
 
 @pytest.mark.skipif(os.name == "nt", reason="limits of a process are POSIX")
 def test_a_disk_that_is_really_full(tmp_path):
-    """The run ends with one line and what there is; the file stays valid and free, and the same process goes on with it later."""
+    """If the disk is full, the run ends with one line and the ended rows. The file stays valid, and a later run goes on with it."""
     ran = subprocess.run(
         [sys.executable, "-c", FULL_DISK, tmp_path / "rows.jsonl"], capture_output=True, text=True, check=True
     )
@@ -271,7 +271,7 @@ def test_a_disk_that_is_really_full(tmp_path):
 
 
 async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
-    """Rows that could not be kept would be paid again: no other begins, and the value has what there is."""
+    """If the store cannot be written, no other row begins, since the rows would be paid again. The value has the ended rows."""
 
     def full(self, lines):
         raise OSError(28, "No space left on device")
@@ -285,7 +285,7 @@ async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
 
 
 async def test_keys_are_kept_out(tmp_path):
-    """A key of the run, in a prompt, an answer or a tool's arguments, and what looks like one, is not in the file."""
+    """The file has no key of the run, also if a prompt, an answer or a tool's arguments have it, and no text that looks like a key."""
     remember(["quite-a-secret-key-1234"])
 
     def send(token: str, text: str) -> str:
@@ -303,7 +303,7 @@ async def test_keys_are_kept_out(tmp_path):
 
 
 async def test_a_key_in_pieces(tmp_path):
-    """A key that comes in several pieces of an answer is not in the file, and pieces of an answer are one event there."""
+    """If a key comes in several pieces of an answer, it is not in the file either. The pieces are one event there."""
     store = tmp_path / "rows.jsonl"
     pieces = [
         reasoning("it is sk-abcd"),
@@ -318,7 +318,7 @@ async def test_a_key_in_pieces(tmp_path):
 
 
 async def test_rows_are_recorded_and_replayed(tmp_path):
-    """Calls of rows that go on side by side are recorded each whole; the replay answers each row, in whatever order they come."""
+    """Rows that run at the same time are recorded, each with its own calls. The replay answers the rows in any order."""
     texts, tape = [f"t{n}" for n in range(12)], tmp_path / "rows.toolloop"
 
     async def look(word: str) -> str:
@@ -370,7 +370,7 @@ print(repr(rows), file=sys.stderr)
 
 
 def start(asked: Path, store: Path, pace: float = 0.03) -> subprocess.Popen[str]:
-    """A process that runs forty rows of two model calls, and notes each call in the file `asked`."""
+    """A process that runs forty rows with two model calls each, and notes each call in the file `asked`."""
     command = [sys.executable, "-c", SCRIPT, str(asked), str(store), str(pace)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -383,7 +383,7 @@ def wait_for_lines(path: Path, count: int, running: subprocess.Popen[str]) -> No
 
 @pytest.mark.timeout(120)
 def test_a_process_that_is_killed_twice(tmp_path):
-    """Each row that had ended was paid once, and the last frame is that of an undisturbed run."""
+    """Each row that had ended was paid once, and the last frame is the same as without the interruption."""
     undisturbed, _ = start(tmp_path / "quiet", tmp_path / "whole.jsonl").communicate(timeout=60)
     asked, store, paid = tmp_path / "asked", tmp_path / "rows.jsonl", {}
     for after in (8, 20):
@@ -405,7 +405,7 @@ def test_a_process_that_is_killed_twice(tmp_path):
 
 @pytest.mark.timeout(60)
 def test_two_processes_on_one_file(tmp_path):
-    """The second is refused in one line while the first runs; once that one is dead, another one may."""
+    """While one run uses the store, a second run is refused in one line. When the first process is dead, another run may use it."""
     store = tmp_path / "rows.jsonl"
     first = start(tmp_path / "asked", store, 60)
     wait_for_lines(store, 1, first)
@@ -419,7 +419,7 @@ def test_two_processes_on_one_file(tmp_path):
 
 
 async def test_the_frame_of_both_kinds(tmp_path):
-    """Rows that were run and rows from the store make the same frame."""
+    """Rows that were run and rows from the store give the same frame."""
     store = tmp_path / "rows.jsonl"
     given = pd.DataFrame({"text": ["x", "y"]}, index=["i", "i"])
     frames = [

@@ -53,7 +53,7 @@ def ask(messages: list[dict[str, object]]) -> object:
 
 @pytest.fixture(scope="module", autouse=True)
 def by_value():
-    """What a notebook defines travels by value; so do the functions of this file, which no worker can import."""
+    """The functions of this file are pickled by value, like those of a notebook, since no worker can import this file."""
     import sys
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -99,7 +99,7 @@ TABLE = pd.DataFrame(
 
 @pytest.mark.parametrize("executor", ["pool", "loky", "dask"], indirect=True)
 async def test_the_same_frame_as_on_one_loop(executor, tmp_path):
-    """Functions, classes and models of a notebook travel; answers, transcripts, keys and the store are as on one loop."""
+    """Functions, classes and models of a notebook work in workers. Answers, transcripts, keys and the store are as without an executor."""
     given = {"tools": [look], "output": Label, "concurrency": 3}
     here = await amap("Rate {{text}}", TABLE, model=ScriptedModel(ask, label, name="m"), **given)
     store = tmp_path / "rows.jsonl"
@@ -122,7 +122,7 @@ async def test_the_same_frame_as_on_one_loop(executor, tmp_path):
 
 @pytest.mark.parametrize("executor", ["pool", "loky"], indirect=True)
 async def test_a_worker_that_dies(executor, tmp_path):
-    """Its rows are run again, those that had come back are not, and the others go on."""
+    """If a worker dies, its rows are run again, but not those that had come back, and the others go on."""
     marks = tmp_path / "marks"
     marks.mkdir()
 
@@ -152,7 +152,7 @@ async def test_a_worker_that_dies(executor, tmp_path):
 
 
 async def test_a_dask_worker_that_dies(dask):
-    """The cluster runs its rows on another worker."""
+    """If a worker of a cluster dies, its rows are run on another worker."""
 
     def slow(messages):
         time.sleep(0.05)
@@ -176,7 +176,7 @@ async def test_a_dask_worker_that_dies(dask):
 
 
 async def test_a_row_that_kills_its_worker(tmp_path):
-    """After three workers it is an error, and the others have their answers."""
+    """If a row has killed three workers, it has failed, and the other rows have their answers."""
 
     def die(word: str) -> str:
         """Look."""
@@ -202,7 +202,7 @@ async def test_a_row_that_kills_its_worker(tmp_path):
 
 
 async def test_rows_are_told_as_they_end(pool, monkeypatch, tmp_path):
-    """A row of a chunk comes back before the chunk has ended: each waits until the one before it is here."""
+    """A row comes back before its chunk has ended: here, each row waits until the row before it has come back."""
     monkeypatch.setattr(workers, "CHUNK", 4)
     seen: list[tuple[int, int]] = []
 
@@ -230,7 +230,7 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch, tmp_path):
 
 
 async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch):
-    """A cluster of other machines cannot reach this one's address."""
+    """Workers on other machines cannot connect to this one: their rows come back with the chunk."""
 
     @contextmanager
     def receive_nothing(take):
@@ -242,7 +242,7 @@ async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch
 
 
 async def test_the_demonstration_model(pool):
-    """A model that goes by its name alone answers in a worker, too."""
+    """A model that is given only by its name works in a worker, too."""
     rows = await amap("Say hello to {{row}}", ["Ada", "Ben"], model="toolloop/demo", executor=pool)
     assert rows.failed == []
     assert {row.result.model for row in rows} == {"toolloop/demo"}
@@ -271,7 +271,7 @@ async def test_a_fallback_in_a_worker_has_the_runs_key(pool, serve):
 
 
 async def test_failures_and_limits(pool):
-    """A failing row is a value; a refusal that all would get, and on_error="stop", end the whole with one line."""
+    """A failed row is in the value. A refusal that all rows would get, and on_error="stop", end the run with one line."""
     failing = ModelOfRow(lambda row: ScriptedModel(error("bad", 400) if row["row"] == "b" else "x"))
     rows = await amap("{{row}}", list("abc"), model=failing, executor=pool)
     assert [row.error is None for row in rows] == [True, False, True]
@@ -297,7 +297,7 @@ async def test_failures_and_limits(pool):
 
 
 async def test_workers_have_the_budget_of_all_runs(pool, monkeypatch):
-    """What rows cost in workers counts in the budget of this process, and ends the rows there; with nothing left none begins."""
+    """The cost of rows in workers counts for the budget of this process. A used-up budget ends the rows in workers, and none begins."""
     monkeypatch.setattr(tl.core.rows.run, "SPENDING", all_runs := Spending())
     all_runs.budget = 0.5
     priced = ScriptedModel(
@@ -312,7 +312,7 @@ async def test_workers_have_the_budget_of_all_runs(pool, monkeypatch):
 
 
 async def test_the_socket_for_rows_closes_at_once(monkeypatch):
-    """Also where its thread has ended already, since a worker called at that moment: nothing waits for an answer then."""
+    """The receiver of rows can be closed after its thread has ended, for example since a worker connected at that moment."""
     began, addresses = time.monotonic(), []
     with workers._receive_rows(print) as address:
         addresses.append(address)
@@ -327,7 +327,7 @@ async def test_the_socket_for_rows_closes_at_once(monkeypatch):
 
 
 async def test_a_stop(pool):
-    """It returns within half a second, whatever the workers do."""
+    """A stop returns within half a second, whatever the workers do."""
     config = build_config(model=ScriptedModel("x", pace=3.0))
     run = RowsRun(config, "{{row}}", list("abcd") * 100, RowsOptions(executor=pool, concurrency=2))
     collecting = tl.core.rows.run.asyncio.ensure_future(run.collect())
@@ -372,7 +372,7 @@ class Locked:
     ],
 )
 def test_mistakes_before_the_start(pool, tmp_path, given, words):
-    """A policy that asks, what cannot be pickled (by its name), what is watched here, and what is no executor of processes."""
+    """Mistakes: a policy that asks, a part that cannot be pickled, an observer, and something that is not an executor of processes."""
     given, recorder = dict(given), Recorder(tmp_path / "tape")
     if "observer" in given:
         given["observer"] = recorder

@@ -1,4 +1,4 @@
-"""Many rows in a cell: how often it is drawn, what stays there, and what a place without a page gets."""
+"""Many rows in a cell: how often the cell is drawn, what stays in it, and what is printed if there is no notebook."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolloop_jupyter.teaching import ScriptedModel, call
 
 
 class Cell:
-    """A notebook cell as far as a page needs one; `outputs` is what a front-end would save."""
+    """The part of a notebook cell that a page needs. `outputs` has what a front-end would save."""
 
     can_update = True
 
@@ -61,7 +61,7 @@ async def run_in(cell, rows, model, prompt="{{text}}", rows_options=None, tools=
 
 
 async def test_many_rows_are_few_messages():
-    """A thousand rows leave one output, which was drawn ten times a second at most."""
+    """A thousand rows leave one output, which was drawn at most ten times per second."""
     cell, began = Cell(), time.monotonic()
     run = await run_in(cell, [{"text": str(n)} for n in range(1000)], ScriptedModel(say_again))
     assert len(run.rows) == 1000
@@ -73,7 +73,7 @@ async def test_many_rows_are_few_messages():
 
 
 async def test_what_goes_on_is_shown_at_once():
-    """Before the first row has ended the cell shows that there are rows, and while they run what has ended last."""
+    """The cell shows the number of rows before the first row has ended. While rows run, it shows those that ended last."""
     cell = Cell()
     model = ScriptedModel(say_again, pace=3 * TICK)
     await run_in(cell, [{"text": "a"}, {"text": "b"}], model, rows_options=RowsOptions(concurrency=1))
@@ -84,7 +84,7 @@ async def test_what_goes_on_is_shown_at_once():
 
 
 async def test_a_store_that_cannot_be_opened_leaves_nothing(tmp_path):
-    """The cell's error says it; no block stands beside it."""
+    """If the store cannot be opened, the cell shows the error and no block."""
     cell = Cell()
     (tmp_path / "folder").mkdir()
     options = RowsOptions(store=tmp_path / "folder")
@@ -94,7 +94,7 @@ async def test_a_store_that_cannot_be_opened_leaves_nothing(tmp_path):
 
 
 async def test_nobody_there_denies():
-    """Where nobody can be asked, each row's call is denied with that reason, and the row goes on."""
+    """If nobody can be asked, each row's call is denied with this reason, and the row goes on."""
     ran = []
 
     def double(x: int) -> int:
@@ -113,7 +113,7 @@ async def test_nobody_there_denies():
 
 
 async def test_a_terminal_asks_below_the_line(capsys, monkeypatch):
-    """Where a line renews itself, a question begins a line of its own, and the line comes again below it."""
+    """In a terminal, a question begins a new line, and the progress is shown again below it."""
     line = RenewedLine()
     line.show(RowsProgress(10, 1, running=2), "")
     line.leave()
@@ -125,7 +125,7 @@ async def test_a_terminal_asks_below_the_line(capsys, monkeypatch):
 
 
 def test_a_shorter_line_covers_a_longer_one(capsys):
-    """Nothing is left of what stood there before."""
+    """A shorter line overwrites the longer line before it completely."""
     line = RenewedLine()
     line.show(RowsProgress(1000, 1, running=2), "")
     line.show(RowsProgress(2, 2), "")
@@ -135,7 +135,7 @@ def test_a_shorter_line_covers_a_longer_one(capsys):
 
 
 def test_lines_come_ever_more_seldom(capsys):
-    """Where nobody looks there is a line after ten seconds, then after twice as long each time, at last every five minutes."""
+    """If nobody watches, a line is printed after ten seconds. Each wait is twice as long as the one before, up to five minutes."""
     now = 0.0
     lines = LinesNowAndThen(clock=lambda: now)
     at = []
@@ -169,7 +169,7 @@ async def test_a_value_shows_itself():
 
 
 def test_the_size_of_a_run():
-    """The count, and tokens by the characters of the first request; an iterable does not say how many it has."""
+    """The sentence has the number of rows, if it is known, and estimates the tokens by the characters of the first request."""
     request = Request("m", [{"role": "user", "content": "x" * 4000}])
     assert tell_size_of_rows(request, 1000).startswith(
         "1,000 rows; the first request has about 1,011 tokens, the first requests of all rows together about 1,011,000 ("
@@ -181,7 +181,7 @@ def test_the_size_of_a_run():
 
 
 async def test_a_question_names_its_row():
-    """While somebody is asked, the block says about which row; a decision by code ends it."""
+    """While a person is asked, the block names the row. A decision by code ends the question."""
     cell = Cell()
     page = RowsPage(cell, [head("m", [])])
     approval = Approval("double", {"x": 1}, row="row 17 of 1,000")
@@ -191,7 +191,7 @@ async def test_a_question_names_its_row():
 
 
 async def test_rows_that_wait_for_the_import(monkeypatch):
-    """Rows that wait for LiteLLM's import say so in the block, until the import has ended."""
+    """While rows wait for LiteLLM's import, the block says so."""
     ready, cell = threading.Event(), Cell()
     monkeypatch.setattr(page_module, "is_ready", ready.is_set)
     page = RowsPage(cell, [head("m", [])])

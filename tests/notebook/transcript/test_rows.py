@@ -38,7 +38,7 @@ def no_times(monkeypatch):
 
 
 def test_how_far_the_rows_are():
-    """The block and the line say what is done, failed, running and waiting, the pace, the cost and the time left."""
+    """The block and the line have the counts of done, failed, running and waiting rows, the speed, the cost and the time left."""
     last = tuple(make_row(number) for number in (7, 3, 8))
     progress = RowsProgress(1000, 320, 2, 32, 12, 0, 0.25, 80.0, RowsSpeed(4.0), last)
     facts = "322 of 1,000 rows · 2 failed · 32 running · 646 waiting · 12 from the store · 4 rows/s · $0.25 · 1:20 · 2:49 left"
@@ -54,7 +54,7 @@ def test_how_far_the_rows_are():
 
 
 def test_a_pause_and_an_unknown_number_of_rows():
-    """A pause is told with its reason; where nobody knows how many rows come there is no bar and no rest."""
+    """A pause is shown with its reason. If the number of rows is not known, there is no bar and no time left."""
     progress = RowsProgress(
         None, 3, 0, 2, seconds=1.0, speed=RowsSpeed(3.0, pause=4.0), message="the provider asks to wait"
     )
@@ -82,7 +82,7 @@ def test_the_record_has_both_ends_and_the_failures():
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 10, 11])
 def test_a_few_rows_are_shown_once_each(count):
-    """Up to ten rows are all there, in order; of eleven one is left out."""
+    """Up to ten rows are all shown, in order. Of eleven rows, one is left out."""
     lines = draw_finished_rows(make_rows(count)).text.splitlines()
     numbers = [int(line.split()[1]) for line in lines if line.startswith("✓")]
     assert numbers == [n for n in range(count) if count <= 10 or n != 5]
@@ -90,14 +90,14 @@ def test_a_few_rows_are_shown_once_each(count):
 
 
 def test_the_end_says_why_it_came_early():
-    """A stop or a limit stands in the last line, before the counts."""
+    """The last line names a stop or a limit before the counts."""
     block = draw_finished_rows(make_rows(3, message="stopped: max_cost is $2"))
     assert block.text.splitlines()[-1].startswith("stopped: max_cost is $2 · 3 of 3 rows")
     assert 'class="tlj-ask"' in block.html
 
 
 def test_an_answer_is_told_by_its_fields():
-    """A row with an output shows its fields; a text is one line whatever it holds."""
+    """A row with an output shows its fields. A text is shown as one line, whatever it contains."""
     rows = Rows({0: make_row(0, output=Label("good", sure=True)), 1: make_row(1, text="a\n\n  b " * 200)})
     first, second, _ = draw_finished_rows(rows).text.splitlines()
     assert first.endswith('→ label="good", sure=true')
@@ -106,7 +106,7 @@ def test_an_answer_is_told_by_its_fields():
 
 
 def test_a_cell_that_cannot_be_told():
-    """A column may hold any object, also one that raises when it is looked at."""
+    """A column may have any object, also one that raises an error when it is read."""
 
     class Mute:
         def __repr__(self):
@@ -119,7 +119,7 @@ def test_a_cell_that_cannot_be_told():
 
 
 def test_a_record_stays_small():
-    """A thousand rows with long cells and long answers are a few kilobytes of the saved notebook."""
+    """A thousand rows with long cells and long answers take only a few kilobytes in the saved notebook."""
     ended = {n: make_row(n, text="answer " * 5_000) for n in range(1000)}
     block = draw_finished_rows(Rows(ended, RowsProgress(1000, 1000)))
     assert len(block.html) < 30_000
