@@ -84,8 +84,10 @@ async def attempt_apart(
     """Do the same as `attempt`, but run the work in a separate task. If the work cancels its task, the run continues.
 
     If the run is cancelled, the work is cancelled, too. If the work then does not end within `STOP_WAIT` seconds, it continues
-    to run, and `on_left_behind(False)` is called. Without the separate task, a cancel by the work would look like a cancel of
-    the run. And a GeneratorExit that a future raises would close every coroutine that awaits this future.
+    to run, and `on_left_behind(False)` is called.
+
+    Without the separate task, a cancel by the work would look like a cancel of the run. And if the work awaited a future that
+    raises GeneratorExit, this error would close all coroutines up to the run itself.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -115,7 +117,7 @@ async def attempt_apart(
 
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
-    """Return True if the task runs now. If not, GeneratorExit is closing the task's coroutine."""
+    """Return True if the task runs now. If it does not run, Python raises GeneratorExit in it to close its coroutine."""
     with contextlib.suppress(RuntimeError):  # no event loop runs now
         return asyncio.current_task() is task
     return False
@@ -142,8 +144,8 @@ def keep_loop_running() -> Iterator[None]:
     `loop.stop` cannot be replaced, or if other code has replaced it.
     """
     loop: Any = asyncio.get_running_loop()
-    ours, stop = _runs_on_loop[id(loop)] > 0, loop.stop
-    if not ours and "stop" in getattr(loop, "__dict__", {"stop": stop}):
+    is_replaced, stop = _runs_on_loop[id(loop)] > 0, loop.stop
+    if not is_replaced and "stop" in getattr(loop, "__dict__", {"stop": stop}):
         yield
         return
 
@@ -153,7 +155,7 @@ def keep_loop_running() -> Iterator[None]:
         stop()
 
     _protected_loop.set(loop)  # no reset is needed: the value disappears with the task's context
-    if not ours:
+    if not is_replaced:
         loop.stop = stop_for_others
     _runs_on_loop[id(loop)] += 1
     try:
@@ -357,7 +359,7 @@ async def attempt_in_thread(
             loop.call_soon_threadsafe(settle, outcome)
 
     job = _Job(functools.partial(context.run, function), deliver)
-    worker = _Worker.given(job)
+    worker = _Worker.assign(job)
     try:
         return await future
     except asyncio.CancelledError:
@@ -393,7 +395,7 @@ class _Worker(threading.Thread):
         self._asked_to_stop = False
 
     @classmethod
-    def given(cls, job: _Job) -> _Worker:
+    def assign(cls, job: _Job) -> _Worker:
         """Give the job to a waiting worker, or to a new worker. Return the worker that got the job."""
         with STOP_LOCK:
             while _waiting:
@@ -437,7 +439,7 @@ class _Worker(threading.Thread):
                 if self in _waiting:
                     _waiting.remove(self)
                     return None
-            return self.jobs.get()  # `given` has just taken this worker from the list, and gives it a job
+            return self.jobs.get()  # `assign` has just taken this worker from the list, and gives it a job
 
     async def stop(self, job: _Job) -> bool:
         """Ask the thread's Python code to stop. Return True if `job` or the thread ended within `STOP_GRACE` seconds.

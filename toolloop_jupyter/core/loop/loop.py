@@ -225,7 +225,7 @@ async def _run(turn: Turn, call: ToolCall, permit: Permit) -> _FunctionRun:
 # --- the result of a call -------------------------------------------------------------------------------------
 
 EDITED = "The person edited"
-EDITS_TOLD = 4_000
+LONGEST_EDITS = 4_000
 """If a person has edited the arguments, the model gets at most this many characters of the new arguments."""
 _WRONG_THREAD = re.compile(
     r"\b(?:same|main|another|different) thread\b|\bevent loop in thread\b|\bmain loop\b", re.IGNORECASE
@@ -250,7 +250,7 @@ async def _make_result(
     edits, printed, pictures = "", "", ()
     if decision is not None and decision.arguments is not None:
         now = json.dumps(permit.bound.json, ensure_ascii=False, default=repr)
-        edits = f"{EDITED} the arguments to {cut(now, EDITS_TOLD)}."
+        edits = f"{EDITED} the arguments to {cut(now, LONGEST_EDITS)}."
     if keeper is not None:
         printed = cut(join_surrogates(settle_lines(str(keeper)).rstrip("\n")), limit or LIMIT)
     if error is None:

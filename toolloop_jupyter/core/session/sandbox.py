@@ -123,11 +123,11 @@ class Watch:
 
     async def start(self) -> None:
         self._before = await self._sandbox.snapshot()
-        room = MOST_KEPT
+        left = MOST_KEPT
         for path in sorted(self._before):
-            if room > 0 and (text := await self._text(path)) is not None:
+            if left > 0 and (text := await self._text(path)) is not None:
                 self._texts[path] = text
-                room -= len(text)
+                left -= len(text)
 
     async def changes(self) -> list[FileChange]:
         """Return the files that were created, modified or deleted since `start`, sorted by path."""

@@ -55,8 +55,10 @@ class Channel:
         self.events: deque[Event] = deque()
         self.recorded: list[Event] = []
         self.changed = asyncio.Event()
-        self.room = asyncio.Event()
-        self.room.set()
+        """Set if there is an event to read, or if the turn has ended."""
+        self.has_room = asyncio.Event()
+        """Set if the turn may send an event. Not set while the turn waits for the reader."""
+        self.has_room.set()
         self.reason: StopReason | None = None
         """Why the turn ends; None before. Set once: by `stop`, or at the end of the turn."""
         self.told_to_stop = False
@@ -86,17 +88,17 @@ class Channel:
         self.checkpoint()
         self.record(event)
         if len(self.events) >= MOST_UNREAD and self.reason is None:
-            self.room.clear()
-            await self.room.wait()
+            self.has_room.clear()
+            await self.has_room.wait()
 
     def take(self) -> Event:
         """Return the oldest unread event, and let the turn go on if it waits for the reader."""
-        self.room.set()
+        self.has_room.set()
         return self.events.popleft()
 
     def stop(self, reason: StopReason) -> None:
         """Cancel the turn. If this is called twice, the first reason counts. Call this on the turn's own event loop."""
-        self.room.set()
+        self.has_room.set()
         if self.reason is None and not self.task.done():
             self.reason, self.told_to_stop = reason, True
             if self._is_running:
