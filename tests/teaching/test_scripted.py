@@ -22,13 +22,12 @@ from toolloop_jupyter.teaching.scripted import (
     expect,
     pause,
     reasoning,
-    reply_with,
     text,
 )
 
 
 async def test_turns_are_played_one_for_each_call() -> None:
-    """A text, a call and several things in one turn come in the order of the script."""
+    """Texts, calls, and several parts in one turn come in the order of the script."""
     model = ScriptedModel(
         "Hello  there\n",
         call("f", x=1, name="ä"),
@@ -46,7 +45,7 @@ async def test_turns_are_played_one_for_each_call() -> None:
         ("call_3_1", "f", "{}"),
         ("mine", "g", '{"y": [1, 2]}'),
     ]
-    assert model.remaining == 0
+    assert model.position == 3
 
 
 async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:
@@ -62,22 +61,20 @@ async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:
 
 
 async def test_signed_reasoning_is_a_thinking_block() -> None:
-    """Reasoning with a signature arrives as the thinking block that has to be sent back."""
+    """Reasoning with a signature comes as a thinking block, which providers want back."""
     message = await ask(ScriptedModel([reasoning("Let me see.", signature="SIG"), "Yes"]))
     assert message["thinking_blocks"] == [{"type": "thinking", "thinking": "Let me see.", "signature": "SIG"}]
     assert message["reasoning_content"] == "Let me see."
 
 
 async def test_a_reply_is_computed_from_the_messages() -> None:
-    """A function, bare or in reply_with, sync or async, sees the messages and may return any turn."""
+    """A function, sync or async, sees the messages and may return any turn."""
 
     async def later(messages: list[dict[str, Any]]) -> Any:
         messages.clear()  # its own copy
         return [text("calling "), call("f", n=2)]
 
-    model = ScriptedModel(
-        lambda messages: f"You said {messages[-1]['content']!r}.", [call("g"), reply_with(later)]
-    )
+    model = ScriptedModel(lambda messages: f"You said {messages[-1]['content']!r}.", [call("g"), later])
     assert (await ask(model, "ping"))["content"] == "You said 'ping'."
     message = await ask(model, "again")
     assert [c["id"] for c in message["tool_calls"]] == ["call_2_1", "call_2_2"]
@@ -97,7 +94,7 @@ async def test_a_function_that_fails_is_named() -> None:
 
 
 async def test_a_dict_or_a_model_is_an_answer_in_json() -> None:
-    """Structured answers are written as data."""
+    """Structured answers can be written as data."""
 
     class Review(BaseModel):
         summary: str
@@ -108,7 +105,7 @@ async def test_a_dict_or_a_model_is_an_answer_in_json() -> None:
 
 
 async def test_the_end_of_the_script_says_what_came() -> None:
-    """A call past the last turn names the model, the number of turns and the message that nobody answers."""
+    """After the last turn, a further call's error names the model, the number of turns and the message without an answer."""
     model = ScriptedModel("one", name="short")
     await ask(model)
     with pytest.raises(load_litellm().BadRequestError) as caught:
@@ -123,7 +120,7 @@ async def test_the_end_of_the_script_says_what_came() -> None:
 
 
 async def test_a_turn_that_does_not_fit_says_what_it_got() -> None:
-    """`expect()` holds the script to the conversation; a wrong message is quoted."""
+    """If the last message is not as `expect()` says, the error quotes it."""
     model = ScriptedModel([expect("denied", role="tool"), "Fine."], repeat_last=True)
     with pytest.raises(load_litellm().BadRequestError) as caught:
         await ask(model, "go on")
@@ -167,7 +164,7 @@ async def test_usage_and_finish_reason_can_be_said() -> None:
 
 
 async def test_requests_are_kept_as_they_were() -> None:
-    """`.requests` has messages and options of each call, and later changes inside the caller's messages do not show."""
+    """`.requests` has the messages and options of each call. Later changes of the caller's messages do not change it."""
     model = ScriptedModel("a", "b")
     part = {"type": "text", "text": "one"}
     message = {"role": "user", "content": [part]}
@@ -183,7 +180,7 @@ async def test_requests_are_kept_as_they_were() -> None:
 
 
 async def test_a_long_session_keeps_each_message_once() -> None:
-    """Requests share the copies of the messages that went out before, so a session's memory does not grow squarely."""
+    """Requests share the copies of earlier messages, so that a session's memory grows only with its length."""
     model = ScriptedModel("a", repeat_last=True)
     messages = [{"role": "user", "content": "one"}]
     await ask(model, *messages)
@@ -192,7 +189,7 @@ async def test_a_long_session_keeps_each_message_once() -> None:
 
 
 async def test_a_forgotten_model_is_gone() -> None:
-    """The name map keeps nothing alive, and asking for a lost model says to keep it in a variable."""
+    """The map of names keeps no model alive. The error for a lost model says to keep it in a variable."""
     model = ScriptedModel("x")
     name = model.model
     del model
@@ -210,7 +207,7 @@ async def test_a_name_that_is_not_there_suggests_the_nearest() -> None:
 
 
 def test_mistakes_in_a_script_are_type_errors() -> None:
-    """What is no turn, a name that is no name and arguments given twice are refused where they are written."""
+    """A value that is no turn, an impossible name, and arguments in two forms are refused at once."""
     with pytest.raises(TypeError, match="not 7"):
         ScriptedModel("fine", 7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not both"):
@@ -229,7 +226,7 @@ async def test_a_name_given_again_belongs_to_the_new_model() -> None:
 
 
 async def test_its_messages_use_the_name_of_the_variable() -> None:
-    """Where a cell named it by a variable, the messages do, too, and say what to type."""
+    """If a cell has named the model by a variable, its messages use this name, and say what to type."""
     model = ScriptedModel("one")
     model.name_as("lesson")
     await ask(model)

@@ -19,7 +19,6 @@ from .scripted import (
     expect,
     pause,
     reasoning,
-    reply_with,
     text,
 )
 from .tape import RecordingError
@@ -42,7 +41,6 @@ __all__ = [
     "expect",
     "pause",
     "reasoning",
-    "reply_with",
     "text",
     "use_with_litellm",
 ]

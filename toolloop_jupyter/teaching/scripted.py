@@ -26,7 +26,6 @@ import itertools
 import json
 import re
 import threading
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -182,7 +181,7 @@ class ReplyWith:
 
 
 text, reasoning, error, pause = TextPart, ReasoningPart, Error, Pause
-deltas, end, expect, reply_with = Deltas, End, Expect, ReplyWith
+deltas, end, expect = Deltas, End, Expect
 
 Part: TypeAlias = TextPart | ReasoningPart | Call | Error | Pause | Deltas | End | Expect | ReplyWith
 One: TypeAlias = str | Part | Mapping[str, Any] | BaseModel | Callable[[Messages], Any]
@@ -336,20 +335,13 @@ class ScriptedModel(Answers):
         self.requests: list[ProviderRequest] = []
         """The requests that the model got, one for each call. Each request is a copy from the time of its call."""
         self._lock = threading.Lock()
-        self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
-        """The models of the rows that run now, each under the number at the end of its name. A later row uses the number again,
-        since LiteLLM keeps every name that it gets."""
+        self._row_numbers = itertools.count()
         self.of_table: ScriptedModel | None = None
         """The model from which `begin_row` has made this one; None if this model is not for a row of a table."""
         self.model = self.title = registry.put(name or f"scripted-{next(_numbers)}", self)
 
     def name_as(self, variable: str) -> None:
         self.title = variable
-
-    @property
-    def remaining(self) -> int:
-        """How many turns are left."""
-        return max(0, len(self.turns) - len(self.requests))
 
     @property
     def position(self) -> int:  # type: ignore[override]  # only `continue_at` sets it
@@ -365,8 +357,7 @@ class ScriptedModel(Answers):
 
     def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
         """Return a model for one row. It starts the same script. Its requests are also added to the `requests` of this model."""
-        place = next(number for number in itertools.count() if number not in self.places)
-        made = self.places[place] = self._prepare_copy(f"-row-{place}")(*self.turns)
+        made = self._prepare_copy(f"-row-{next(self._row_numbers)}")(*self.turns)
         made.name_as(self.title)
         made.of_table = self
         return made

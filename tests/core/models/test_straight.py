@@ -28,7 +28,6 @@ from toolloop_jupyter.teaching import (
     error,
     expect,
     reasoning,
-    reply_with,
 )
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -74,7 +73,7 @@ SCRIPTS: dict[str, tuple[Any, ...]] = {
     "broken arguments": (call("look_up", '{"word": '), "Sorry."),
     "an unknown tool": (call("nobody", a=1), "Sorry."),
     "a function of the messages": (lambda messages: f"It said {messages[-1]['content']}",),
-    "a function that fails": (reply_with(raising),),
+    "a function that fails": (raising,),
     "a turn that does not fit": (["a", expect("nothing like it")],),
     "a script that is over": (call("look_up", word="x"),),
     "a refusal": (deltas([{"refusal": "I "}, {"refusal": "won't."}]),),
