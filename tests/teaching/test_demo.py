@@ -143,7 +143,7 @@ NEWCOMERS = [
     ],
 )
 async def test_tools_of_a_first_notebook_are_played_well(prompt: str, calls: list[Any]) -> None:
-    """Of a dozen small tools the one that is meant is called, and a later one gets what an earlier one returned."""
+    """Of a dozen small tools, the meant one is called. A later tool gets what an earlier one has returned."""
     names = [tool["function"]["name"] for tool in NEWCOMERS]
     run = Talk(NEWCOMERS, {name: lambda **_: '[{"user_id": 7, "name": "Eve"}]' for name in names})
     await run.say(prompt)
@@ -151,7 +151,7 @@ async def test_tools_of_a_first_notebook_are_played_well(prompt: str, calls: lis
 
 
 async def test_the_only_tool_is_called_for_something_concrete() -> None:
-    """Where no word fits the only tool, a number, a name or a quotation is reason enough to call it; small talk is not."""
+    """If no word of the prompt fits the only tool, a number, a name or a quotation is a reason to call it. Small talk is not."""
     run = Talk(NEWCOMERS[:1], {"calculator": lambda expression: "120"})
     assert "`calculator` says: `120`" in await run.say("What is 12 * (7 + 3)?")
     await run.say("Who are you?")
@@ -159,7 +159,7 @@ async def test_the_only_tool_is_called_for_something_concrete() -> None:
 
 
 async def test_arguments_follow_the_schema() -> None:
-    """Enums, booleans (also denied ones), numbers by name, lists, versions and defaults are met."""
+    """Arguments fit their schema: enums, booleans (also after "not"), numbers beside their name, lists, versions, defaults."""
     deploy = tool(
         "deploy",
         "Deploy the site.",
@@ -182,7 +182,7 @@ async def test_arguments_follow_the_schema() -> None:
 
 
 async def test_an_error_is_answered_with_one_other_try() -> None:
-    """A file that is not there is replaced by one from the search, once, and the answer tells both."""
+    """If a file is not there, one from the search is tried, once. The answer tells both."""
     run = talk(SEARCH, READ)
     answer = await run.say("Search for retries and read src/cilent.py")
     assert run.calls == [
@@ -196,7 +196,7 @@ async def test_an_error_is_answered_with_one_other_try() -> None:
 
 
 async def test_a_suggestion_in_an_error_is_taken() -> None:
-    """A "did you mean" of a tool is tried."""
+    """If a tool's error says "did you mean", the suggestion is tried."""
     known = "LookupError: no city 'Oslø'; did you mean 'Oslo'?"
     run = talk(WEATHER, weather=lambda city: "3 degrees" if city == "Oslo" else known)
     await run.say("What is the weather in Oslø?")
@@ -264,7 +264,7 @@ async def test_a_structured_answer_comes_after_the_tools(wanted: Any) -> None:
 
 
 async def test_a_correction_is_answered_in_the_same_shape() -> None:
-    """Told that its answer did not validate, it calls no tool again and answers with what it had found."""
+    """After a message that its answer did not validate, it calls no tool, and answers with what it has found."""
     run = talk(SEARCH, READ)
     run.options = {"response_format": FORMAT}
     review = await run.say("Review the retry code: search for `retries` and read the file.")
@@ -284,19 +284,18 @@ async def test_without_tools_it_says_what_it_is() -> None:
 
 
 async def test_what_it_is_is_said_once() -> None:
-    """The first answer says what it is; one that was to explain tells the parts of what was read, and that it cannot."""
+    """The first answer says what it is. If the prompt asks for an explanation, the answer says that it cannot give one."""
     fresh = DemoModel(pace=0)
     run = Talk([SEARCH, READ], FUNCTIONS, model=registry.put("demo-once", fresh))
     answers = [await run.say(f"Search for `{word}`.") for word in ("retries", "send")]
     answers.append(await run.say("Read src/client.py and explain it."))
     assert ["demonstration, not a language model" in answer for answer in answers] == [True, False, False]
-    assert "Its lines show these parts: `send`." in answers[-1]
     assert "I cannot explain that." in answers[-1]
     assert [answer.count("`search_code` returned 3 items") for answer in answers] == [1, 1, 0]
 
 
 async def test_what_was_returned_is_counted_and_quoted_as_it_is() -> None:
-    """Lines are counted as they stand, blank ones too, and the first eight are quoted with their blank ones."""
+    """All lines count, also blank ones. The first eight lines are quoted, with the blank ones."""
     source = "def f():\n    x = 1\n\n\n    return x\n" + "\n# end" * 7
     answer = await talk(READ, read_file=lambda path: source).say("Read src/client.py")
     assert f"`read_file` returned {len(source.splitlines())} lines and begins:" in answer
@@ -374,7 +373,7 @@ def test_its_name_is_taken() -> None:
     ],
 )
 def test_what_became_of_a_call_is_read_from_its_text(result: str, kind: str) -> None:
-    """Errors and denials are told from results by how the loop begins them."""
+    """Errors and denials are recognised by the words with which the loop begins them."""
     assert Step("f", {}, result).kind == kind
 
 
@@ -382,7 +381,7 @@ def test_what_became_of_a_call_is_read_from_its_text(result: str, kind: str) -> 
     "text", ["a." * 50_000, "/" * 100_000, "'" * 100_000, "[" * 100_000, "1" * 100_000, "a-" * 50_000]
 )
 def test_hostile_results_do_not_hold_the_loop(text: str) -> None:
-    """Long texts made to slow patterns down are read in well under the time that a person notices."""
+    """Long texts that could slow the patterns down are read so fast that a person does not notice."""
     started = time.thread_time()
     for kind in PATTERNS:
         find(kind, text)

@@ -28,7 +28,7 @@ def fill(schema: dict[str, Any], prompt: str = "Review 3 changes", *results: str
     filler = Filler(
         prompt, schema.get("$defs") or {}, results, answering=True, story="Demonstration: two lines found."
     )
-    return filler.value(schema, "answer")
+    return filler.find_value(schema, "answer")
 
 
 class Colour(enum.Enum):
@@ -117,7 +117,7 @@ KINDS = [
     "results", [(), (HITS,), ('{"value": 7, "x": 1.5, "line": "no number"}', "plain\ntext")]
 )
 def test_an_answer_validates(kind: Any, results: tuple[str, ...]) -> None:
-    """Models, unions, recursion, formats, patterns and limits are met, with and without tool results."""
+    """Answers fit models, unions, recursion, formats, patterns and limits, with and without tool results."""
     adapter = TypeAdapter(kind)
     adapter.validate_json(json.dumps(fill(adapter.json_schema(), "Review 3 changes", *results)))
 
@@ -134,7 +134,7 @@ def test_hits_become_the_records_of_a_list() -> None:
 
 
 def test_keys_of_json_results_fill_fields_of_the_same_name() -> None:
-    """A result that is a record gives its values to the fields that are called like its keys."""
+    """If a result is a record, fields get the values of its keys with the same names."""
 
     class Weather(BaseModel):
         city: str
@@ -150,7 +150,7 @@ def test_keys_of_json_results_fill_fields_of_the_same_name() -> None:
 
 
 def test_records_of_a_json_list_become_items() -> None:
-    """A list of records in a result becomes a list of the objects asked for."""
+    """A list of records in a result becomes a list of the wanted objects."""
 
     class Item(BaseModel):
         name: str
@@ -174,7 +174,7 @@ def test_a_text_of_the_prompt_that_fits_a_pattern_is_taken() -> None:
 
 
 def test_a_schema_that_refers_to_itself_many_times_ends_soon() -> None:
-    """Twelve references to itself at every level take no exponential time."""
+    """A schema that refers to itself twelve times at each level takes no exponential time."""
     properties = {f"p{i}": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]} for i in range(12)}
     schema = {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": properties}}}
     started = time.monotonic()
@@ -183,7 +183,7 @@ def test_a_schema_that_refers_to_itself_many_times_ends_soon() -> None:
 
 
 def test_for_a_pattern_the_example_is_taken() -> None:
-    """No text is made up for a pattern: without a fitting one in the prompt or in the schema there is no value."""
+    """No text is made up for a pattern. If neither the prompt nor the schema has one that fits, there is no value."""
     schema = {"type": "string", "pattern": r"^[A-Z]{3}-\d+$"}
     assert fill({**schema, "examples": ["XYZ-1"]}) == "XYZ-1"
     assert fill(schema) is MISSING
@@ -204,22 +204,29 @@ def test_arguments_are_filled_from_the_prompt() -> None:
     """A tool's dates, options, numbers, nested objects and lists come from the words of the prompt, and validate."""
     prompt = 'Deliver 3 boxes to the office on 2026-12-24 for src/x.py, line 12: "fragile"'
     schema = Delivery.model_json_schema()
-    got = Delivery.model_validate(Filler(prompt, schema["$defs"]).value(schema))
+    got = Delivery.model_validate(Filler(prompt, schema["$defs"]).find_value(schema))
     assert (got.on, got.to, got.boxes) == (dt.date(2026, 12, 24), "office", 3)
     assert (got.finding.path, got.finding.line, got.finding.message) == ("src/x.py", 12, "fragile")
     assert got.back is None
 
 
 def test_a_file_or_an_address_is_not_made_up() -> None:
-    """Without a path or an address in the texts there are no arguments; those of a prompt and of results are taken."""
+    """A path or an address is taken from the prompt and from results. If they have none, there are no arguments."""
     schema = {
         "type": "object",
         "properties": {"path": {"type": "string", "format": "path"}, "url": {"type": "string"}},
         "required": ["path", "url"],
     }
-    assert Filler("Read it.", {}).value(schema) is MISSING
-    got = Filler("Compare it with https://example.org/a.", {}, [HITS]).value(schema)
+    assert Filler("Read it.", {}).find_value(schema) is MISSING
+    got = Filler("Compare it with https://example.org/a.", {}, [HITS]).find_value(schema)
     assert got == {"path": "src/client.py", "url": "https://example.org/a"}
+
+
+def test_a_definition_that_refers_to_another_one() -> None:
+    """A chain of references leads to its last definition; a circle of references comes to an end."""
+    known = {"A": {"$ref": "#/$defs/B", "minimum": 7}, "B": {"type": "integer"}, "C": {"$ref": "#/$defs/C"}}
+    assert fill({"$ref": "#/$defs/A", "$defs": known}, "Go.") == 7
+    assert isinstance(fill({"$ref": "#/$defs/C", "$defs": known}, "Go."), str)
 
 
 def _limits(kind: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -275,7 +282,7 @@ def _containers(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[d
     results=st.sampled_from([(), (HITS,), ('{"line": -3, "path": null, "items": [1, "two"]}',)]),
 )
 def test_any_schema_is_met(schema: dict[str, Any], prompt: str, results: tuple[str, ...]) -> None:
-    """What is filled in validates by an independent validator, for schemas that nobody wrote."""
+    """An independent validator accepts the values, for random schemas."""
     value = fill(schema, prompt, *results)
     assert value is not MISSING
     jsonschema.validate(value, schema)

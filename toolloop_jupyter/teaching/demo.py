@@ -52,7 +52,7 @@ ROLES = {"url": "url uri link href", "email": "email mail", "line": "line lineno
          "text": "body message comment content note text title summary description reason answer"}
 
 
-def stems(text: str) -> list[str]:
+def stem(text: str) -> list[str]:
     """Return the words of a text or a name (readFile) in lower case, without common endings ("ing", "ed", "s")."""
     ending = r"(?<=...)(?:ing|(?<=[cs]h)es|(?<=ss)es|ed|(?<!s)s)$"
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+", text)
@@ -61,12 +61,12 @@ def stems(text: str) -> list[str]:
 
 # AKIN: groups of words that mean the same. WEAK, STOP_WORDS: words that say little. DULL: the words of all three; DULL words
 # are not used as values.
-AKIN = [stems(group) for group in ("price cost much", "search find grep look locate where mention contain query",
+AKIN = [stem(group) for group in ("price cost much", "search find grep look locate where mention contain query",
     "read open show view print cat explain review describe summarize", "write save create store", "subtract minus",
     "post comment leave publish send", "delete remove empty drop", "add sum plus total", "count many",
     "multiply times product", "divide quotient", "calculate compute", "weather rain warm forecast", "list show which")]
-WEAK = {*stems("get fetch code file data tool run do make text item info set line first last value function")}
-STOP_WORDS = {*stems("""a about after again all also an and any are as at be been but by can could did do does don each
+WEAK = {*stem("get fetch code file data tool run do make text item info set line first last value function")}
+STOP_WORDS = {*stem("""a about after again all also an and any are as at be been but by can could did do does don each
     else every for from get give had has have he her here him his how i if in into is it its just let like make may me
     more most must my need new no not now of off on one only or other our out over own please same she should so
     some still than thank that the their them then there these they thing this those to too up us use using very want
@@ -75,9 +75,9 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 # fmt: on
 
 
-def role_of(name: str) -> str:
+def find_role(name: str) -> str:
     """Return the kind of value (a key of ROLES) for a parameter with the name `name`; "" if no kind fits the name."""
-    return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
+    return next((role for role, known in ROLES.items() if {*stem(name)} & {*stem(known)}), "")
 
 
 def find(kind: str, text: str) -> list[str]:
@@ -98,7 +98,7 @@ def parse_json(text: str) -> Any:
         return None
 
 
-def result_lines(text: str) -> list[str]:
+def split_result(text: str) -> list[str]:
     """Split a result into its lines or, if it is JSON, into its items."""
     value = parse_json(text)
     if isinstance(value, list):
@@ -106,11 +106,11 @@ def result_lines(text: str) -> list[str]:
     return [f"{key}: {item}" for key, item in value.items()] if isinstance(value, dict) else text.splitlines()
 
 
-def records_in(text: str) -> list[dict[str, Any]]:
+def find_records(text: str) -> list[dict[str, Any]]:
     """Return the records in a result: objects of a JSON list, and lines of a search result (`src/x.py:41: for …`)."""
     value, hit = parse_json(text), r"\s*([\w./\\~-]{0,200}\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.{0,1000})"
     objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    hits = [match for line in result_lines(text)[:500] if (match := re.match(hit, line[:2000]))]
+    hits = [match for line in split_result(text)[:500] if (match := re.match(hit, line[:2000]))]
     return [*objects, *({"path": m[1], "line": int(m[2]), "text": m[3] or f"line {m[2]}"} for m in hits)]
 
 
@@ -127,10 +127,10 @@ class Filler:
     given: Mapping[str, Any] = field(default_factory=dict)  # a record in a result; its fields fill this item
     used: list[Any] = field(default_factory=list)
 
-    def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
+    def find_value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
         """Return a value from the texts if one fits the schema. If none fits: make one up if `must`, else return MISSING."""
         schema = self._resolve(schema)
-        for value in (value for group in self._offers(schema, name, must=must) for value in group):
+        for value in (value for group in self._offer(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
                 return value
         if not must or depth > 8:
@@ -140,15 +140,17 @@ class Filler:
             real.sort(key=lambda one: "$ref" in json.dumps(one))  # last: members that refer to the union
             none = None if len(real) < len(options) else MISSING
             musts = [False, none is MISSING or (self.answering and depth < 2)]
-            tries = (self.value(one, name, must=m, depth=depth + 1) for m in musts for one in real)
+            tries = (self.find_value(one, name, must=m, depth=depth + 1) for m in musts for one in real)
             return next((value for value in tries if value is not MISSING), none)
         if schema.get("type") == "object" or "properties" in schema:
-            return self._object(schema, depth)
+            return self._fill_object(schema, depth)
         if schema.get("type") == "array":
-            return self._array(schema, name, depth)
-        if not self.answering and role_of(name) in ("path", "url", "email"):
+            return self._fill_array(schema, name, depth)
+        if not self.answering and find_role(name) in ("path", "url", "email"):
             return MISSING  # a made-up file or address would only mislead
-        return next((v for v in self._made(schema) if v not in self.used and self.fits(schema, v)), MISSING)
+        return next(
+            (v for v in self._make_up(schema) if v not in self.used and self.fits(schema, v)), MISSING
+        )
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
         """Return whether a value fits the schema. If Python cannot read the schema's pattern, return True."""
@@ -165,27 +167,27 @@ class Filler:
         resolved = resolve_reference(schema, self.defs) if isinstance(schema, Mapping) else {}
         return {key: value for key, value in resolved.items() if key != "$ref"}
 
-    def _offers(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
+    def _offer(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
         """Yield groups of values that the texts contain. The most likely values come first."""
-        role, kinds = role_of(name), schema.get("type", "" if {"anyOf", "oneOf"} & {*schema} else "string")
-        asked, called = "" if self.answering else self.prompt, {*stems(name)}
+        role, kinds = find_role(name), schema.get("type", "" if {"anyOf", "oneOf"} & {*schema} else "string")
+        asked, called = "" if self.answering else self.prompt, {*stem(name)}
         yield [schema["const"]] if "const" in schema else []
         yield [self.given[key] for key in (name, role or "text") if key in self.given]
-        yield self._recalled(name) if self.answering and not self.given else ()
+        yield self._recall(name) if self.answering and not self.given else ()
         if asked and name:  # "branch=main"; also "branch main", if the name has no role
             after = rf"(?i)\b{re.escape(name)}\s*{'[=:]' if role else '[=: ]'}\s*([\w./@-]*\w)"
             yield [v for w in re.findall(after, asked) if w not in DULL for v in (parse_json(w), w)]
         if "enum" in schema or kinds == "boolean":
-            words = stems(asked)
-            yield [o for o in schema.get("enum", ()) if stems(str(o)) and {*stems(str(o))} <= {*words}]
+            words = stem(asked)
+            yield [o for o in schema.get("enum", ()) if stem(str(o)) and {*stem(str(o))} <= {*words}]
             at = [i for i, word in enumerate(words) if word in called - STOP_WORDS]
             yield [not {"not", "no", "without", "never", "don"} & {*words[max(0, i - 3) : i]} for i in at]
         elif kinds in ("integer", "number"):
-            near = "|".join({*called, *stems(ROLES[role] if role in ("line", "limit") else "")}) or "$^"
+            near = "|".join({*called, *stem(ROLES[role] if role in ("line", "limit") else "")}) or "$^"
             beside = rf"(?i)\b(?:{near})\w*\W{{1,3}}(-?\d+(?:\.\d+)?)\b|(-?\b\d+(?:\.\d+)?) (?:{near})"
             for text in (self.prompt, *(self.results if self.answering else ())):
                 yield [parse_json(a or b) for a, b in re.findall(beside, text[:20_000])]
-            yield [one.get("line") for t in self.results for one in records_in(t) if role == "line"]
+            yield [one.get("line") for t in self.results for one in find_records(t) if role == "line"]
             yield map(parse_json, (*find("number", asked), *self.results) if must else ())
         elif "string" in kinds:
             kinds = ["quoted", "expression", "identifier", "name", "term", "word"] * must
@@ -201,24 +203,24 @@ class Filler:
                 kinds = ["quoted", "saying", *kinds]
             for kind in filter(None, kinds):
                 dull = DULL | self.skip if kind in ("name", "term", "word") else set()
-                yield [value for value in find(kind, self.prompt) if not {*stems(value)} & dull]
+                yield [value for value in find(kind, self.prompt) if not {*stem(value)} & dull]
             paths = [path for text in self.results for path in find("path", text) if role == "path" and must]
-            meant = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file": a path with "test" first
-            yield sorted(paths, key=lambda path: -len(meant & {*stems(path)}))
-        yield self._recalled(name) if must else ()
+            meant = {*stem(self.prompt)} - DULL - {"src", "py"}  # "the test file": a path with "test" first
+            yield sorted(paths, key=lambda path: -len(meant & {*stem(path)}))
+        yield self._recall(name) if must else ()
 
-    def _recalled(self, name: str) -> Iterator[Any]:
+    def _recall(self, name: str) -> Iterator[Any]:
         """Yield the values of the key `name` in JSON results, at any depth."""
         left = [parse_json(text) for text in self.results if name]
         for value in left:
             yield from [value[name]] if isinstance(value, dict) and name in value else []
             left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
-    def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+    def _make_up(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         """Yield values that are made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
         # If the results have records, the last value of the schema's `enum` comes first.
-        order = -1 if any(map(records_in, self.results)) else 1
+        order = -1 if any(map(find_records, self.results)) else 1
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
         limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)
         near = (n // step * step + m * step for n in [1, *limits] for m in (0, 1, -1, *range(2, 9)))
@@ -228,12 +230,12 @@ class Filler:
         wishes = [wish, *(f"example {number}" for number in range(2, 9))]
         yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
+    def _fill_object(self, schema: Mapping[str, Any], depth: int) -> Any:
         """Return an object with all required properties, or MISSING. A call has another property only if a value is found."""
         filled: dict[str, Any] = {}
         for key, one in (schema.get("properties") or {}).items():
             needed = key in schema.get("required", ())
-            value = self.value(one, key, must=needed or self.answering, depth=depth + 1)
+            value = self.find_value(one, key, must=needed or self.answering, depth=depth + 1)
             if value is not MISSING:
                 filled[key] = value
                 self.used += [] if self.answering else [value]
@@ -241,24 +243,24 @@ class Filler:
                 return MISSING
         return filled
 
-    def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
+    def _fill_array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
         """Return a list. Its items are the records in the results, or else the lines, or else values from the texts."""
         if fixed := schema.get("prefixItems"):
-            found = [self.value(one, name, depth=depth + 1) for one in fixed]
+            found = [self.find_value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found
         inner, found, least = self._resolve(schema.get("items")), [], schema.get("minItems", 0)
         most, text = schema.get("maxItems", 3 if self.answering else 20), inner.get("type") == "string"
         results = self.results if self.answering and not self.given else ()
-        records = [one for t in results for one in records_in(t) if {*one} & {*inner.get("properties", ())}]
-        lines = [line for t in results for line in result_lines(t) if text and "path" not in name]
-        items = [replace(self, given=one).value(inner, depth=depth + 1) for one in records]
-        groups = (items, lines, *self._offers(inner, name.removesuffix("s") if text else "", must=True))
+        records = [one for t in results for one in find_records(t) if {*one} & {*inner.get("properties", ())}]
+        lines = [line for t in results for line in split_result(t) if text and "path" not in name]
+        items = [replace(self, given=one).find_value(inner, depth=depth + 1) for one in records]
+        groups = (items, lines, *self._offer(inner, name.removesuffix("s") if text else "", must=True))
         for value in (value for group in groups if not found for value in group):
             found += [value] if len(found) < most and value not in found and self.fits(inner, value) else []
         least = least if found or self.results or depth > 1 else max(least, min(1, most))
         while len(found) < least:
-            fresh = replace(self, used=[*self.used, *found]).value(inner, name, depth=depth + 1)
-            found.append(self.value(inner, name, depth=depth + 1) if fresh is MISSING else fresh)
+            fresh = replace(self, used=[*self.used, *found]).find_value(inner, name, depth=depth + 1)
+            found.append(self.find_value(inner, name, depth=depth + 1) if fresh is MISSING else fresh)
         return MISSING if MISSING in found else found
 
 
@@ -266,10 +268,9 @@ class Filler:
 
 PACE, MOST_CALLS = 0.004, 5  # seconds for each word; the most calls in one turn
 DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
-WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
+WRITERS = {*stem("post write send delete create update comment save remove publish submit")}
 EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)
 RECALL = re.compile(r"\b(?:did|have|had|was|were|found|said|again)\b.*\?", re.IGNORECASE)
-OUTLINE = re.compile(r"^[ \t]{0,8}(?:async[ ]+)?(?:def|class) (\w+)|^#{1,4} (.{1,80})$", re.MULTILINE)
 TRANSIENT = re.compile(r"again|temporar|time[d ]?-?\s?out|busy|unavailable|rate limit", re.IGNORECASE)
 FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments are|unknown tool|This call")
 
@@ -286,9 +287,9 @@ class Step(NamedTuple):
         """Either "ok", "error" or "denied"."""
         return "denied" if self.result[:6] == "denied" else "error" if FAILED.match(self.result) else "ok"
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return a sentence about the result, and the first lines of the result."""
-        lines, value = [line[:160] for line in result_lines(self.result)], parse_json(self.result)
+        lines, value = [line[:160] for line in split_result(self.result)], parse_json(self.result)
         first = (lines or [""])[0].replace("`", "'")
         if self.kind == "denied":
             return f"I was not allowed to run `{self.name}`, so I left it: `{first.split('. ')[0]}`."
@@ -333,36 +334,36 @@ class Conversation:
         as_class = getattr(wanted, "model_json_schema", None)
         self.schema = as_class() if as_class else wanted.get("json_schema", {}).get("schema")
 
-    def next_call(self) -> tuple[str, dict[str, Any]] | None:
+    def choose_call(self) -> tuple[str, dict[str, Any]] | None:
         """Return the next tool call as (tool name, arguments); None if there is no further call."""
         if self.choice == "none" or len(self.steps) >= MOST_CALLS:
             return None
         if self.steps and self.steps[-1].name in self.tools and (again := self._retry(self.steps[-1])):
             return again
-        for name in [name for name in self._chosen() if name not in [step.name for step in self.steps]]:
-            arguments = self._filler(name).value(self.tools[name])
+        for name in [name for name in self._choose_tools() if name not in [step.name for step in self.steps]]:
+            arguments = self._make_filler(name).find_value(self.tools[name])
             if arguments is not MISSING:
                 return name, arguments
             self.unfilled.append(name)
         return None
 
-    def _filler(self, name: str = "", story: str = "") -> Filler:
+    def _make_filler(self, name: str = "", story: str = "") -> Filler:
         """Return the Filler for the arguments of the tool `name`; if "", for an answer. No tool's name is used as a value."""
         schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
         prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
-        return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
+        return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stem(name)})
 
-    def _chosen(self) -> list[str]:
+    def _choose_tools(self) -> list[str]:
         """Return the names of the tools that the prompt asks for: first tools that only read; each kind in the prompt's order."""
         if isinstance(self.choice, Mapping):
             return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
             return []
         scores = {name: self._score(name) for name in self.tools}
-        writers = [name for name in self.tools if WRITERS & {*stems(name)}]
+        writers = [name for name in self.tools if WRITERS & {*stem(name)}]
         chosen = [name for name in scores if scores[name][0] >= 2]
-        if chosen or (self.plain and len({*stems(self.prompt)} - STOP_WORDS) < 2):
+        if chosen or (self.plain and len({*stem(self.prompt)} - STOP_WORDS) < 2):
             return sorted(chosen, key=lambda name: (name in writers, scores[name][1]))
         if re.match(r"(?i)(?:and|what about|how about|now)\b", self.prompt):  # "And in Bergen?"
             return [step.name for step in reversed(self.earlier) if step.name in self.tools][:1]
@@ -371,11 +372,11 @@ class Conversation:
 
     def _score(self, name: str) -> tuple[float, int]:
         """Return (score, place): how well the prompt fits the tool, and the index of the prompt's first fitting word."""
-        others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
-        about = {*stems(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
-        said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
+        others, parts = {word for other in self.tools for word in stem(other)}, {*stem(name)}
+        about = {*stem(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
+        said = stem(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
         if named := re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.prompt):
-            said.insert(len(stems(" ".join(find("word", self.prompt[: named.start()])))), name)
+            said.insert(len(stem(" ".join(find("word", self.prompt[: named.start()])))), name)
         score, place = 0.0, len(said)
         for at, word in [(i, word) for i, word in enumerate(said) if word not in {*STOP_WORDS, *said[:i]}]:
             akin = word not in others and any(word in group and {*group} & parts for group in AKIN)
@@ -393,7 +394,7 @@ class Conversation:
         """
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
-            texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
+            texts = [failed.result, *(self._make_filler().results if find("path", str(value)) else [])]
             offered = find("quoted", failed.result) + find("path", "\n".join(texts))
             near = get_close_matches(str(value), [one for one in offered if one != value], 1, 0)
             if str(value) in failed.result and near:
@@ -405,26 +406,24 @@ class Conversation:
         """Return the answer: JSON if there is a schema, else Markdown. If `first`, the Markdown says that this is a demo."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
-            counts = [(s.name, len(result_lines(s.result))) for s in good]
+            counts = [(s.name, len(split_result(s.result))) for s in good]
             done = ", then ".join(f"{name} returned {n} line{'s' * (n != 1)}" for name, n in counts)
-            value = self._filler("", f"Demonstration: {done or self.prompt[:80]}.").value(self.schema)
+            story = f"Demonstration: {(done or self.prompt[:80]).rstrip('.')}."
+            value = self._make_filler(story=story).find_value(self.schema)
             return json.dumps({} if value is MISSING else value, ensure_ascii=False)
         told, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)
         for number, step in enumerate(self.steps, 1):
             last = step.kind == "error" and step.name not in names[number:]
-            told.append(step.told() + " I know no other way to call it." * last)
+            told.append(step.describe() + " I know no other way to call it." * last)
         told += [f"I found no values for the arguments of `{name}`." for name in self.unfilled]
         if not told and self.earlier:
             kept = ([step for step in self.earlier if step.kind == "ok"] or self.earlier)[-1]
-            told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
+            told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.describe()]
         elif not told:
             fit = f"None of my tools ({', '.join(self.tools)}) fits." if self.tools else "I have no tools."
             told = [f"You wrote: “{self.prompt[:160]}”", fit]
         if asked:
-            read = [step.result for step in self.earlier + self.steps if step.kind == "ok"][-1:]
-            parts = [f"`{a or b}`" for text in read for a, b in OUTLINE.findall(text[:20_000])]
-            told += [f"Its lines show these parts: {', '.join(dict.fromkeys(parts[:8]))}."] if parts else []
-            told += [f"I cannot {asked[0].lower()} that."]
+            told.append(f"I cannot {asked[0].lower()} that.")
         return "\n\n".join(told + [DISCLAIMER] * first)
 
 
@@ -437,7 +436,7 @@ class DemoModel(Answers):
     async def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Stream a tool call, an answer in Markdown, or an answer in JSON."""
         talk = Conversation(request)
-        number, wanted, sent = len(talk.earlier + talk.steps) + 1, talk.next_call(), ""
+        number, wanted, sent = len(talk.earlier + talk.steps) + 1, talk.choose_call(), ""
         thought = f"The prompt fits {wanted[0]}." if wanted else "I have no further call to make."
         aloud = request.options.get("reasoning_effort") not in (None, "none")
         parts: list[Any] = [reasoning(thought)] * aloud

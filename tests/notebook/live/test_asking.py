@@ -18,7 +18,7 @@ def test_who_decided(by):
     assert ("Nobody could be asked about it" in told) == (by == "unattended")
     assert told.endswith(": do not repeat the same call.")
     assert Step("double", {}, told).kind == "denied"
-    assert NOBODY in Step("double", {}, told).told()
+    assert NOBODY in Step("double", {}, told).describe()
 
 
 @pytest.mark.parametrize(
