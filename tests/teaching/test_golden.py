@@ -1,4 +1,4 @@
-"""Recordings that are in people's repositories: this one, of version 1, is replayed and written for good."""
+"""A recording of version 1, as people have it in their repositories: each release has to replay and to write it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def without_times(path: Path) -> list[dict[str, Any]]:
 
 
 async def test_it_is_still_replayed() -> None:
-    """The stored file answers the lesson: the same texts, calls, results, outputs, tokens and failure as ever."""
+    """The stored file answers the lesson with the same texts, calls, results, outputs, tokens and failure."""
     replay = Replay(GOLDEN, speed=0)
     first, second, third = await lesson(replay)
     assert first.output == Review(verdict="gut ✓", grade=1)
@@ -90,7 +90,7 @@ async def test_it_is_still_replayed() -> None:
 
 
 async def test_it_is_still_written(tmp_path: Path) -> None:
-    """The lesson, recorded now, has the very lines of the stored file, but for the seconds."""
+    """If the lesson is recorded now, the lines are those of the stored file, except for the seconds."""
     path = tmp_path / GOLDEN.name
     await lesson(script(), observer=Recorder(path))
     assert without_times(path) == without_times(GOLDEN)

@@ -21,6 +21,7 @@ from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.session.keywords import Harness
+from toolloop_jupyter.core.text import remember
 from toolloop_jupyter.teaching.recording import Recorder, Replay, ReplayMismatch
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.tape import RecordingError
@@ -52,7 +53,7 @@ def said(result: Result) -> list[Any]:
 
 
 async def test_a_replay_gives_the_same_events(tmp_path: Path) -> None:
-    """A recorded run replayed has the same events, answer and usage, with the real tool called again."""
+    """The replay of a run has the same events, answer and usage. The tool is called again."""
     path = tmp_path / "lesson.jsonl"
     first = await recorded(path)
     calls: list[int] = []
@@ -71,7 +72,7 @@ async def test_a_replay_gives_the_same_events(tmp_path: Path) -> None:
 
 
 async def test_a_server_is_not_needed_any_more(tmp_path: Path) -> None:
-    """Recorded through LiteLLM's HTTP client against a server, it replays with the server gone and without the key."""
+    """A run that was recorded with a server and a key is replayed without both."""
     path = tmp_path / "lesson.jsonl"
     entries = [
         {"tool_calls": [{"id": "c1", "name": "double", "arguments": '{"n": 4}'}]},
@@ -91,7 +92,7 @@ async def test_a_server_is_not_needed_any_more(tmp_path: Path) -> None:
 
 
 async def test_the_file_is_readable_and_each_call_lists_only_what_is_new(tmp_path: Path) -> None:
-    """One JSON object a line: a version, then for each call its head, new tools and messages, deltas and end."""
+    """Each line is a JSON object: the version, then for each call its head, new tools and messages, deltas and end."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path, options=ToolLoopOptions(completion_kwargs={"temperature": 0.5}))
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -108,7 +109,7 @@ async def test_the_file_is_readable_and_each_call_lists_only_what_is_new(tmp_pat
 
 
 async def test_two_recordings_of_the_same_run_differ_in_times_only(tmp_path: Path) -> None:
-    """Recording again gives the same file apart from the times and the scripted model's number."""
+    """A second recording of the same run gives the same file, except for the times and the scripted model's number."""
     texts = []
     for name in ("a", "b"):
         await recorded(tmp_path / name)
@@ -153,7 +154,7 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
 async def test_a_changed_request_stops_with_a_short_difference(
     tmp_path: Path, change: dict[str, Any], told: list[str]
 ) -> None:
-    """A changed prompt ends the run; its error quotes the place, before and after, and what to do."""
+    """A changed prompt ends the run. The error names the place, quotes both texts, and says what to do."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     result = await run(Replay(path), **change)
@@ -163,7 +164,7 @@ async def test_a_changed_request_stops_with_a_short_difference(
 
 
 async def test_changed_tools_and_results_are_told_apart(tmp_path: Path) -> None:
-    """A changed schema and a changed result are named by the tool's name."""
+    """If a schema or a result has changed, the error has the tool's name."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
 
@@ -211,7 +212,7 @@ async def test_the_ids_of_calls_are_not_compared(tmp_path: Path, ids: tuple[str,
 
 
 async def test_loose_goes_on_and_keeps_the_differences(tmp_path: Path) -> None:
-    """With loose=True the recorded answers come all the same; the differences can be read."""
+    """With loose=True, the recorded answers come in spite of differences, and `differences` has these."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     replay = Replay(path, loose=True)
@@ -222,7 +223,7 @@ async def test_loose_goes_on_and_keeps_the_differences(tmp_path: Path) -> None:
 
 
 async def test_a_mismatch_is_the_cause_of_litellms_error(tmp_path: Path) -> None:
-    """Through plain LiteLLM it is a BadRequestError whose cause has the difference."""
+    """Code that calls LiteLLM itself gets a BadRequestError. Its cause has the difference."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     replay = Replay(path)
@@ -245,7 +246,7 @@ async def test_what_was_asked_is_answered_again_in_any_order(tmp_path: Path) -> 
 
 
 async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_path: Path) -> None:
-    """A changed prompt is compared with the call that it was, wherever the replay stands; also in loose mode."""
+    """A changed prompt is compared with the call that it came from, whatever the replay's position; also in loose mode."""
     path = tmp_path / "lesson.jsonl"
     recorder, model = Recorder(path), ScriptedModel("four", "rain")
     for prompt in ("Double two", "How is the weather in Oslo?"):
@@ -263,7 +264,7 @@ async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_
 
 
 async def test_a_recording_without_calls_says_so(tmp_path: Path) -> None:
-    """A recording that was only begun is readable; a run on it ends with the reason."""
+    """A recording without a call can be read. A run on it ends with the reason."""
     path = tmp_path / "lesson.jsonl"
     path.write_text('{"toolloop-recording": 1}\n', encoding="utf-8")
     assert "there is no call in this recording" in str((await run(Replay(path))).error)
@@ -271,7 +272,7 @@ async def test_a_recording_without_calls_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [[error("overloaded", 503)], [text("I was about to "), error("gone", 503)]])
 async def test_a_call_that_failed_is_recorded_and_fails_again(tmp_path: Path, parts: list[Any]) -> None:
-    """A provider's failure, at once or in the middle, is in the recording and ends the replay with the same words."""
+    """If a provider fails, at once or in the middle of an answer, the replay ends with the same words."""
     path = tmp_path / "lesson.jsonl"
     first = await run(ScriptedModel(parts), observer=Recorder(path))
     again = await run(Replay(path))
@@ -280,7 +281,7 @@ async def test_a_call_that_failed_is_recorded_and_fails_again(tmp_path: Path, pa
 
 
 async def test_a_session_and_a_structured_answer_replay(tmp_path: Path) -> None:
-    """Two turns of a session with `output=` go through a recording."""
+    """Two turns of a session with `output=` are recorded and replayed."""
 
     class Answer(BaseModel):
         value: int
@@ -308,7 +309,7 @@ async def test_appending_goes_on_behind_what_is_there(tmp_path: Path) -> None:
 
 
 async def test_a_failed_call_is_replayed_as_a_failure(tmp_path: Path) -> None:
-    """A call recorded with an error breaks off there with its status."""
+    """A replayed call breaks off where the recorded one did, with the recorded status."""
     path = tmp_path / "lesson.jsonl"
     request = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     Recorder(path).record(request, [(0.0, {"content": "par"})], {"error": "overloaded", "status": 503})
@@ -317,9 +318,10 @@ async def test_a_failed_call_is_replayed_as_a_failure(tmp_path: Path) -> None:
 
 
 def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
-    """Options that hold keys, headers or addresses are not written, nor are texts that look like a key."""
+    """Options with keys, headers or addresses are not written, nor texts and names of fields that are keys."""
     path = tmp_path / "lesson.jsonl"
-    schema = {"type": "object", "properties": {"api_key": {"type": "string"}}}
+    remember(["name-hidden-5"])
+    schema = {"type": "object", "properties": {"api_key": {"type": "string"}, "name-hidden-5": {}}}
     request = {
         "model": "m",
         "messages": [{"role": "user", "content": "My key is sk-abcdef123456789"}],
@@ -328,6 +330,7 @@ def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
         "api_base": "http://hidden-2/",
         "extra_headers": {"x": "hidden-3"},
         "extra_body": {"auth": {"token": "hidden-4"}, "top_k": 5},
+        "timeout": Path("sk-abcdef123456789"),  # an object, whose text has a key
     }
     deltas = [(0.1, {"content": "It is sk-abc"}), (0.2, {"content": "def123456789, see?"})]
     Recorder(path).record(request, deltas, {"finish_reason": "stop"})
@@ -358,7 +361,7 @@ HEADER = '{"toolloop-recording": 1}\n'
     ],
 )
 def test_a_broken_file_names_the_line(tmp_path: Path, content: str, told: str) -> None:
-    """What is no recording is refused with the line and the reason."""
+    """A file that is no recording is refused, with the line and the reason."""
     path = tmp_path / "broken.jsonl"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(RecordingError, match=told):
@@ -406,7 +409,7 @@ ODD_LINES = {
 async def test_a_line_that_says_something_impossible(
     tmp_path: Path, number: int, line: str, told: str
 ) -> None:
-    """A recording that was edited or patched together is refused with the line, and not played as something else."""
+    """If an edited recording is wrong, it is refused, with the line. It is not played as something else."""
     path = tmp_path / "lesson.jsonl"
     await run(ScriptedModel(["Hi."]), tools=[], observer=Recorder(path))
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -436,7 +439,7 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
 def test_a_place_that_is_no_file_is_refused_at_once(
     tmp_path: Path, name: str, told: str, open_it: type[Recorder | Replay]
 ) -> None:
-    """A pipe, on which everything would wait, and a name that no file can have are named before anything runs."""
+    """A pipe, which would block everything, and an impossible file name are named before anything runs."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(RecordingError, match=told):
@@ -457,7 +460,7 @@ def test_a_place_that_is_no_file_is_refused_at_once(
     ],
 )
 async def test_what_is_no_recording_is_not_written_over(tmp_path: Path, content: str) -> None:
-    """A file that is something else is refused before the run, and one that has come since before the first call."""
+    """Another file is refused before the run. A file that appears later is refused before the first call."""
     path = tmp_path / "lesson.py"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(RecordingError, match=r"lesson\.py.*no recording, and would be overwritten"):
@@ -471,7 +474,7 @@ async def test_what_is_no_recording_is_not_written_over(tmp_path: Path, content:
 
 
 async def test_a_recording_is_read_whatever_wrote_it(tmp_path: Path) -> None:
-    """A byte order mark, Windows' line ends and texts with Unicode's own line ends are a recording all the same."""
+    """A recording may have a byte order mark, Windows' line ends, and texts with Unicode's own line ends."""
     path = tmp_path / "lesson.jsonl"
     await run(ScriptedModel(["One\u2028two\x85three"]), observer=Recorder(path))
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
@@ -480,7 +483,7 @@ async def test_a_recording_is_read_whatever_wrote_it(tmp_path: Path) -> None:
 
 
 async def test_a_write_error_stops_the_recording_and_not_the_run(tmp_path: Path) -> None:
-    """The run ends as it would; the recording has the calls before, whole, and one warning names the reason."""
+    """The run goes on to its end. The recording has the earlier calls, complete, and one warning names the reason."""
     path = tmp_path / "lesson.jsonl"
     told: list[str] = []
     recorder = Recorder(path, on_stop=told.append)
@@ -501,7 +504,7 @@ async def test_a_write_error_stops_the_recording_and_not_the_run(tmp_path: Path)
 
 
 async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_path: Path) -> None:
-    """On a full disk the recording that was there is not lost; by default Python's own warning says it."""
+    """If the disk is full, the earlier recording is not lost, and a Python warning says so."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     before = path.read_bytes()
@@ -514,7 +517,7 @@ async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_
 
 
 async def test_a_first_call_that_cannot_be_written_stops_the_recording(tmp_path: Path) -> None:
-    """It stops with one message. It does not begin with a later call, since that file could not be replayed."""
+    """The recording stops with one message. It does not go on with a later call, since such a file could not be replayed."""
     told: list[str] = []
     path = tmp_path / "lesson.jsonl"
     recorder = Recorder(path, on_stop=told.append)
@@ -526,7 +529,7 @@ async def test_a_first_call_that_cannot_be_written_stops_the_recording(tmp_path:
 
 
 async def test_a_warning_that_is_an_error_does_not_end_the_run(tmp_path: Path) -> None:
-    """`on_stop` is somebody's code: whatever it raises, the answer that was paid for is not lost."""
+    """`on_stop` is code of the user. If it raises an error, the answer is not lost."""
     path = tmp_path / "lesson.jsonl"
     recorder = Recorder(path)
     await run(script(), observer=recorder)
@@ -540,7 +543,7 @@ async def test_a_warning_that_is_an_error_does_not_end_the_run(tmp_path: Path) -
 
 @pytest.mark.parametrize(("cut", "calls"), [("", 2), ("\n", 4)])
 async def test_appending_to_a_file_without_its_last_line_end(tmp_path: Path, cut: str, calls: int) -> None:
-    """Also where nothing, or no line end, is there: what is appended begins a line of its own."""
+    """An appended call begins a new line, also if the file is empty or does not end with a line break."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     path.write_text(path.read_text(encoding="utf-8").removesuffix(cut) if cut else "", encoding="utf-8")
@@ -549,7 +552,7 @@ async def test_appending_to_a_file_without_its_last_line_end(tmp_path: Path, cut
 
 
 async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) -> None:
-    """Who begins the file later has it, whole; the earlier one stops at its next call and says why."""
+    """If two recorders write one file, the later one has it, complete. The earlier one stops at its next call, and says why."""
     path = tmp_path / "lesson.jsonl"
     told: list[str] = []
     first, second = Recorder(path, on_stop=told.append), Recorder(path)
@@ -561,7 +564,7 @@ async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) ->
 
 
 async def test_half_a_character_in_a_delta(tmp_path: Path) -> None:
-    """Halves of a surrogate pair that come in two deltas, or alone, are recorded as they came, and replayed."""
+    """Halves of a surrogate pair, alone or in two deltas, are recorded unchanged, and replayed."""
     path = tmp_path / "halves.jsonl"
     model = ScriptedModel(deltas([{"content": "a\ud83d"}, {"content": "\ude00 b\ud83d"}, {"content": " c"}]))
     first = await run(model, observer=Recorder(path))
@@ -596,7 +599,7 @@ async def record_all_kinds(path: Path) -> Result:
 
 
 async def test_tools_answer_from_the_recording(tmp_path: Path) -> None:
-    """Given the recording's own tools, a replay needs none of the functions: each call has the result that it had, in order."""
+    """With the recording's own tools, a replay needs no functions. Each call gets its recorded result, in order."""
     path = tmp_path / "lesson.jsonl"
     first = await record_all_kinds(path)
     assert [one.output for one in first.tool_results][:3] == ["4", "5", "OSError: no disk"]
@@ -613,7 +616,7 @@ async def test_tools_answer_from_the_recording(tmp_path: Path) -> None:
 
 
 async def test_the_tools_of_one_question(tmp_path: Path) -> None:
-    """A recording of several runs gives each one its own tools, as they were then, whichever is played first."""
+    """A recording of several runs has the tools of each run, in their form at that time, whichever is played first."""
     path = tmp_path / "lesson.jsonl"
     recorder = Recorder(path)
 
@@ -643,7 +646,7 @@ async def test_the_tools_of_one_question(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_the_recording_does_not_have(tmp_path: Path) -> None:
-    """A call that a person has edited to another one has no recorded result: an error that says so, and nothing runs."""
+    """If a person edits a call, there is no recorded result: the call gets an error that says so, and nothing runs."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     replay = Replay(path, plays_tools=True, loose=True)
@@ -684,7 +687,7 @@ OF_OTHER_TYPES = {
     [*({"sent": message} for message in OF_OTHER_TYPES.values()), {"end": {"finish_reason": ["stop"]}}],
 )
 def test_a_message_of_other_types(tmp_path: Path, line: dict[str, Any]):
-    """A message or an end that holds other types than one of a run is refused with its line, before anything is played."""
+    """If a message or an end has values of other types than in a run, it is refused with its line, before anything is played."""
     lines = [{"toolloop-recording": 1}, {"call": 1}, line, {"end": {"finish_reason": "stop"}}]
     path = tmp_path / "r.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")

@@ -219,14 +219,15 @@ class Replay(Answers):
     """A model that repeats the answers of a recording, at the recorded pace.
 
     A request gets the answer of a recorded call that has the same request. The search begins after the call that was played
-    last. At the end of the recording, it continues at the beginning. So cells may run again or in another order.
+    last; after the recording's end, it goes on at its beginning. So cells may run again or in another order.
 
     Args:
         path: the recording.
-        loose: if true, a request that was not recorded gets the answer of the most similar recorded request. `differences` then
-            lists how the requests differ.
+        loose: if true, a request that was not recorded gets the answer of the most similar recorded request, and `differences`
+            says how the two differ.
         speed: 2.0 replays twice as fast; 0 replays without waiting.
-        plays_tools: if true, the run gets the tools in `tools`. These tools return recorded results, so no function runs.
+        plays_tools: if true, the tools of a request are not compared. Give the run `tools=replay.tools`: these tools return
+            recorded results, so no function runs.
 
     Raises RecordingError for a file that is not a recording.
     """
