@@ -1,4 +1,4 @@
-"""While our cell waits, clicks reach it, and everything else keeps its place."""
+"""While a cell waits, clicks reach it, and all other messages keep their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COUNT = 50
 
 
 def test_every_click_arrives(live, way):
-    """50 of 50 clicks reach the waiting cell."""
+    """All of 50 clicks reach the waiting cell."""
     cell = live.submit(f"for n in range({COUNT}): print({way('lambda: ask(str(n))')})")
     for n in range(COUNT):
         button = live.click(str(n))
@@ -21,10 +21,7 @@ def test_every_click_arrives(live, way):
 
 
 def test_click_arrives_within_50_ms(live, way):
-    """From the click message to the end of the wait inside the kernel: 50 ms at most, half of 20 times.
-
-    How it is on a quiet machine, and at the 95th percentile, the benchmarks measure.
-    """
+    """Of 20 changes of a field, half reach the waiting cell within 50 ms. (`bench_click.py` measures the 95th percentile.)"""
     cell = live.submit(
         "took = []\n"
         "async def timed():\n"
@@ -49,7 +46,7 @@ def test_click_arrives_within_50_ms(live, way):
 
 
 def test_queued_cells_run_once_in_order(live, way):
-    """Cells queued behind the waiting one run after it, once each, in order, with the next execution counts."""
+    """Queued cells run after the waiting cell: once each, in order, with the next execution counts."""
     first = live.submit(f"ran = [{way('ask')}]")
     rest = [live.submit(f"ran.append({n})") for n in range(5)]
     last = live.submit("print(ran)")
@@ -63,7 +60,7 @@ def test_queued_cells_run_once_in_order(live, way):
 
 
 def test_queued_cells_after_an_error(live, way):
-    """A cell queued behind a run that raises runs once; a Run All that stops on errors aborts it, once."""
+    """A run raises an error: the queued cell runs once, or is aborted once if the front-end stops on errors."""
     cells = ["async def fails():\n    await ask()\n    raise ValueError('tool')\nseen = []", way("fails")]
     for stop, status in ((False, "ok"), (True, "aborted")):
         executions = [live.submit(cell, stop_on_error=stop) for cell in (*cells, "seen.append(1)")]
@@ -75,7 +72,7 @@ def test_queued_cells_after_an_error(live, way):
 
 
 def test_other_messages_keep_their_place(live, way):
-    """A slider of another cell, completion, inspection and kernel_info: none lost, doubled or out of order."""
+    """Changes of a slider, completions, inspections, `kernel_info` and cells: none is lost, doubled or out of order."""
     live.execute(
         "moves = []; slider = widgets.IntSlider(max=1000)\n"
         "slider.observe(lambda change: moves.append(change.new), 'value'); display(slider)"
@@ -103,7 +100,7 @@ def test_other_messages_keep_their_place(live, way):
 
 
 def test_other_tasks_go_on(live, way):
-    """A task of the notebook keeps ticking while a cell waits."""
+    """While a cell waits, another task of the notebook continues."""
     begun = live.execute(
         "ticks, begun = 0, False\nasync def tick():\n    global ticks\n    while True:\n"
         "        ticks += 1; await asyncio.sleep(0.02)\n        if begun and ticks == 25: print('still ticking')\n"
@@ -118,7 +115,7 @@ def test_other_tasks_go_on(live, way):
 
 
 def test_two_runs_at_once(live):
-    """Two awaited runs in one cell each get their click, in either order, also a sync run beside an awaited one."""
+    """Two runs wait in one cell, both awaited or one of them sync: each gets its click, in either order."""
     gathered = "print(await asyncio.gather(attended(lambda: ask('A')), attended(lambda: ask('B'))))"
     beside = (
         "task = asyncio.ensure_future(attended(lambda: ask('A')))\nawait asyncio.sleep(0.1)\n"
@@ -135,7 +132,7 @@ def test_two_runs_at_once(live):
 
 
 def test_in_a_thread(live):
-    """A run in a worker thread of an awaiting cell gets its click, though its loop is not the kernel's."""
+    """A run in a worker thread, with a loop of its own, gets its click."""
     cell = live.submit("print(await asyncio.get_running_loop().run_in_executor(None, kernel.run_sync, ask))")
     live.click("Approve")
     live.wait(cell)
@@ -143,7 +140,7 @@ def test_in_a_thread(live):
 
 
 def test_in_a_widget_callback(live):
-    """A sync run in a widget's callback gets its own click: with an idle kernel, and while a cell waits."""
+    """A sync run in a widget's callback gets its click: if no cell runs, and while a cell waits."""
     live.execute(
         "answers = []\nouter = widgets.Button(description='Outer')\n"
         "outer.on_click(lambda _: answers.append(kernel.run_sync(lambda: ask('Inner')))); display(outer)"
@@ -165,7 +162,7 @@ def test_in_a_widget_callback(live):
 
 
 def test_nested_in_the_callback_the_outer_run_gets_its_click_first(live):
-    """A click for the waiting cell arrives while a callback's own run waits inside it; both end."""
+    """While a callback waits for its run, the click of the waiting cell arrives first: both runs end."""
     live.execute(
         "outer = widgets.Button(description='Outer'); inner = []\n"
         "outer.on_click(lambda _: inner.append(kernel.run_sync(lambda: ask('Inner')))); display(outer)"
@@ -185,7 +182,7 @@ def test_nested_in_the_callback_the_outer_run_gets_its_click_first(live):
 
 
 def test_sync_magic_and_time(live):
-    """A sync cell magic that runs a coroutine works by itself, by run_cell_magic, and with %%time around it."""
+    """A sync cell magic that runs a coroutine works alone, by `run_cell_magic`, and with `%%time`."""
     live.execute(
         "get_ipython().register_magic_function(lambda line, cell: kernel.run_sync(ask), 'cell', 'askme')"
     )
@@ -203,7 +200,7 @@ def test_sync_magic_and_time(live):
 
 
 def test_clicks_over_a_subshell(live, way):
-    """A front-end that sends comm messages to a subshell (JupyterLab from 4.4 on) is heard as well."""
+    """Clicks also arrive if the front-end sends them to a subshell (JupyterLab 4.4 and later)."""
     if not live.has_subshells:
         return  # ipykernel 6 has none, and says so to the front-end
     subshell = live.create_subshell()
@@ -217,7 +214,7 @@ def test_clicks_over_a_subshell(live, way):
 
 
 def test_somebody_else_patched_asyncio(python, start_kernel):
-    """With nest_asyncio or its continuation already applied, both ways still work and the next cell runs."""
+    """If nest_asyncio or nest_asyncio2 was applied before, both ways still work, and the next cell runs."""
     from .conftest import LAB, WAYS
 
     live = start_kernel(python)

@@ -1,4 +1,4 @@
-"""Stop ends the wait at once, lets the run clean up, and leaves the kernel fit for the next cell."""
+"""■ ends the wait at once, and the run can clean up. Afterwards, the next cell works."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.pace import Pace
 RUN = '''
 log, noticed = [], 0.0
 async def run(cleanup=0.0, result=None):
-    """A run that waits quietly; on a cancel it cleans up, then gives `result` or lets the cancel pass."""
+    """Wait. If cancelled, clean up, and return `result`; without `result`, raise the CancelledError."""
     print("waiting", flush=True)
     try:
         await asyncio.get_running_loop().create_future()
@@ -27,7 +27,7 @@ async def run(cleanup=0.0, result=None):
 
 
 def stop(live, cell, *pauses):
-    """Press ■ while the cell waits, again after each pause; return in how many seconds of a quiet machine the run noticed."""
+    """Press ■ while the cell waits, and again after each pause. Return how many seconds a quiet machine needs to cancel the run."""
     live.wait_until(lambda: "waiting" in cell.stdout)
     live.settle(0.3)
     with Pace() as pace:
@@ -41,7 +41,7 @@ def stop(live, cell, *pauses):
 
 
 def printed(live, expression):
-    """What a cell prints; sent again when the kernel still aborts what comes behind a failed cell."""
+    """Return what a cell prints. The kernel may abort the cell, since an earlier cell has failed; then send it again."""
     for _ in range(20):
         done = live.execute(f"print({expression})")
         if done.status != "aborted":
@@ -58,7 +58,7 @@ def still_works(live, expected):
 
 
 def test_a_quiet_wait_ends_at_once(live, way):
-    """Stop during a quiet wait is noticed within half a second and ends the cell, and queued cells run (or are aborted) in order."""
+    """■ during a wait cancels the run within half a second and ends the cell. Queued cells run (or are aborted) in order."""
     live.execute(RUN)
     cell = live.submit(way("run"))
     after = live.submit("log.append('next')", stop_on_error=False)
@@ -72,7 +72,7 @@ def test_a_quiet_wait_ends_at_once(live, way):
 
 
 def test_what_a_cancelled_run_returns_is_delivered(live, way):
-    """A run that answers a cancel with a result gives it to the cell, which goes on without an error."""
+    """If the cancelled run returns a value, the cell gets this value, and continues without an error."""
     live.execute(RUN)
     cell = live.submit(f"print({way('lambda: kernel.await_with_cleanup(run(result=42))')})")
     assert stop(live, cell) < 0.5
@@ -81,7 +81,7 @@ def test_what_a_cancelled_run_returns_is_delivered(live, way):
 
 
 def test_a_second_interrupt_is_harmless(live, way):
-    """Further presses of ■ while the run cleans up do not disturb the cleanup."""
+    """While the run cleans up, ■ does nothing."""
     live.execute(RUN)
     cell = live.submit(f"print({way('lambda: kernel.await_with_cleanup(run(0.8, 7))')})")
     assert stop(live, cell, 0.1, 0.2) < 0.5
@@ -90,7 +90,7 @@ def test_a_second_interrupt_is_harmless(live, way):
 
 
 def test_blocking_code_on_the_loop(live, way):
-    """Inside `allow_interrupts()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
+    """In `allow_interrupts()`, ■ stops a sync call on the loop's thread. The run sees a CancelledError."""
     live.execute(
         RUN + "\nasync def blocks():\n    print('waiting', flush=True)\n"
         "    try:\n        with kernel.allow_interrupts(): time.sleep(300)\n"
@@ -104,7 +104,7 @@ def test_blocking_code_on_the_loop(live, way):
 
 
 def test_blocked_loop_gives_way_to_the_second_interrupt(live):
-    """In the sync way, a callback that blocks the loop is broken by a second press, and the run still cleans up."""
+    """A callback blocks the loop while `run_sync` waits: the second ■ stops the callback, and the run cleans up."""
     live.execute(RUN + "\ndef block():\n    print('blocked', flush=True); time.sleep(300)")
     cell = live.submit(
         "async def late():\n    asyncio.get_running_loop().call_later(0.1, block)\n    return await run(result=1)\n"
@@ -116,7 +116,7 @@ def test_blocked_loop_gives_way_to_the_second_interrupt(live):
 
 
 def test_the_handler_is_put_back(live, way):
-    """After a click amid a cell and an interrupt, SIGINT is handled in later cells as in a fresh kernel."""
+    """After a click and an interrupt in a cell, SIGINT has the same handler in later cells as in a new kernel."""
     live.execute(RUN)
     idle = "h = get_ipython().kernel.saved_sigint_handler; print(h)"
     before = live.execute(idle).stdout
@@ -131,7 +131,7 @@ def test_the_handler_is_put_back(live, way):
 
 
 def test_stop_in_a_widget_callback(live):
-    """A sync run in a callback, with an idle kernel, is cancelled by ■ too."""
+    """■ also cancels a sync run in a callback while no cell runs."""
     live.execute(
         RUN + "\nouter = widgets.Button(description='Outer')\n"
         "outer.on_click(lambda _: log.append(kernel.run_sync(lambda: run(result='stopped')))); display(outer)"
@@ -147,7 +147,7 @@ def test_stop_in_a_widget_callback(live):
 
 
 def test_stop_after_a_cell_ended_inside_a_callback(live):
-    """A cell that waits while an earlier callback's run ends around it can still be stopped."""
+    """A cell begins while a callback waits for its run, and still waits when that run ends: ■ stops the cell."""
     live.execute(
         RUN + "\nouter = widgets.Button(description='Outer')\n"
         "outer.on_click(lambda _: kernel.run_sync(lambda: ask('Inner'))); display(outer)"
@@ -172,14 +172,14 @@ def test_stop_after_a_cell_ended_inside_a_callback(live):
 
 @pytest.mark.parametrize("form", ["kernel.run_sync(run)", "await attended(run)"])
 def test_other_tasks_survive(live, form):
-    """An interrupt cancels the run alone; a task of the notebook goes on."""
+    """An interrupt cancels only the run. Another task of the notebook continues."""
     live.execute(RUN + "\nother = asyncio.ensure_future(asyncio.sleep(1.2, 'done'))")
     stop(live, live.submit(form))
     assert live.execute("print(await other)").stdout.strip() == "done"
 
 
 def test_a_tools_task_that_exits(live, way):
-    """SystemExit in a task that a tool has started is an error of that task: neither the kernel nor the run ends."""
+    """A task that a tool has started raises SystemExit: the task has failed, but neither the kernel nor the run ends."""
     live.execute(
         "async def run():\n    async def exits(): raise SystemExit(3)\n"
         "    with kernel.capture(lambda kind, payload: None): task = asyncio.ensure_future(exits())\n"

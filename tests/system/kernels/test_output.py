@@ -1,4 +1,4 @@
-"""Output lands in the cell that ran the loop, and nowhere else."""
+"""A run's output goes to the cell that started the run, and to no other cell."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def lines(execution):
 
 
 def test_all_kinds_land_in_the_cell(live, way):
-    """Prints and displays of tasks and threads of a run land in its cell."""
+    """Prints and displays of a run's tasks and threads go to the run's cell."""
     live.execute(TOOLS)
     assert lines(live.execute(way("everywhere"))) == WANTED
 
 
 def test_while_a_foreign_callback_prints(live, way):
-    """Another cell's callback that prints all the while gets nothing of ours, and our cell nothing of its."""
+    """Meanwhile, a callback of another cell prints and displays: each cell gets only its own output."""
     live.execute(
         TOOLS + "\nslider = widgets.IntSlider(max=1000)\n"
         "slider.observe(lambda change: (print('foreign', change.new), display('foreign')), 'value'); display(slider)"
@@ -67,7 +67,7 @@ def test_while_a_foreign_callback_prints(live, way):
 
 
 def test_a_run_started_inside_outputs(live, way):
-    """Also when `outputs()` was entered before the run began, a foreign callback's print is not the cell's."""
+    """The cell enters `outputs()` before its run begins: the print of another widget's callback does not go to the cell."""
     live.execute(
         "button = widgets.Button(description='Foreign'); display(button)\nbutton.on_click(lambda _: print('foreign'))"
     )
@@ -82,7 +82,7 @@ def test_a_run_started_inside_outputs(live, way):
 
 
 def test_what_the_cell_itself_prints(live, way):
-    """The prints of a cell that enters no `outputs()` stay whole and its own while foreign messages come amid them."""
+    """A cell without `outputs()` prints while other widgets' messages arrive: it gets all its prints, and no other ones."""
     live.execute(
         "slider = widgets.IntSlider(max=1000); display(slider)\n"
         "slider.observe(lambda change: print('foreign'), 'value')"
@@ -105,7 +105,7 @@ def test_what_the_cell_itself_prints(live, way):
 
 
 def test_nothing_goes_into_a_later_cell(live, way):
-    """What a thread and a task left behind by a run print later still belongs to the run's cell."""
+    """A thread and a task outlive their run: their prints still go to the run's cell."""
     live.execute(
         "async def leaves():\n"
         "    cell = kernel.Cell.here()\n"
@@ -128,7 +128,7 @@ def test_nothing_goes_into_a_later_cell(live, way):
 
 
 def test_two_cells_of_one_loop(live):
-    """A run started as a background task writes into its own cell while later cells run and print."""
+    """A run in a background task writes to its own cell while later cells run and print."""
     live.execute(TOOLS)
     first = live.submit(
         "task = asyncio.ensure_future(attended(lambda: everywhere(0.3)))\nawait asyncio.sleep(0)"
@@ -142,7 +142,7 @@ def test_two_cells_of_one_loop(live):
 
 
 def test_display_and_update(live, way):
-    """`display` and `update` work from the run, from threads, and from a later cell; the bundle arrives whole."""
+    """`display` and `update` work in the run, in a thread and in a later cell."""
     live.execute(
         "async def shows():\n    global cell\n    cell = kernel.Cell.here()\n"
         "    cell.display({'text/plain': 'one', 'text/html': '<b>one</b>'}, 'block')\n"
@@ -160,7 +160,7 @@ def test_display_and_update(live, way):
 
 
 def test_an_update_answers_the_cell_that_runs(live, way):
-    """An update after the end of its cell is sent in answer to the cell that runs: nbclient reads nothing else."""
+    """After the end of its cell, the parent of an update is the cell that runs now: nbclient reads no other messages."""
     live.execute(
         "kernel.watch_cells()\nasync def shows():\n    global cell\n    cell = kernel.Cell.here()\n"
         "    cell.display({'text/plain': 'one'}, display_id='block'); cell.update({'text/plain': 'two'}, 'block')"
@@ -188,7 +188,7 @@ def test_an_update_answers_the_cell_that_runs(live, way):
 
 
 def test_capture(live, way):
-    """Two captures at once, one in a thread, each get their own output; the cell gets the rest; order holds."""
+    """Two captures at the same time, in threads: each gets its own output in order, and the cell gets the rest."""
     live.execute(
         "def kept(into): return lambda kind, payload: into.append((kind, payload))\n"
         "def tool(name):\n"
@@ -219,7 +219,7 @@ def test_capture(live, way):
 
 
 def test_inside_other_peoples_captures(live, way):
-    """`%%capture` and `capture_output()` around a run get its output; a tool's own `redirect_stdout` works."""
+    """`capture_output()` around a run gets its output. In a run, `redirect_stdout` works."""
     live.execute(
         TOOLS + "\nfrom IPython.utils.capture import capture_output\n"
         "async def redirects():\n    with kernel.Cell.here().outputs():\n"
@@ -237,7 +237,7 @@ def test_inside_other_peoples_captures(live, way):
 
 
 def test_a_tools_clear_output_does_not_clear_the_run(live, way):
-    """`clear_output()` in a tool leaves what the run showed, and works as ever outside of a run."""
+    """`clear_output()` in a run does not clear the cell. Outside of a run, it does."""
     live.execute(
         "from IPython.display import clear_output\nasync def clears():\n"
         "    with kernel.Cell.here().outputs(): print('kept'); clear_output()"
@@ -247,7 +247,7 @@ def test_a_tools_clear_output_does_not_clear_the_run(live, way):
 
 
 def test_cell_id_and_stdin(live):
-    """The front-end's cell id, and whether it allows stdin, are read from the running request."""
+    """The cell's id, and whether a person can answer `input()`, are those of the running request."""
     code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.in_kernel(), kernel.in_terminal())"
     assert live.execute(code, allow_stdin=True).stdout.strip() == "None True True False"
     assert live.execute(code, allow_stdin=False).stdout.strip() == "None False True False"
@@ -271,7 +271,7 @@ CONTENT = {"silent": False, "store_history": True, "user_expressions": {}, "allo
 
 
 def test_200_runs_leave_nothing(live):
-    """After 200 runs, half of each way, comms, tasks, threads, asyncio, streams and the kernel are as they were."""
+    """After 200 runs in both ways, nothing has changed: comms, tasks, threads, asyncio, streams, the kernel."""
     code = """
 async def one(n):
     with kernel.Cell.here().outputs():
