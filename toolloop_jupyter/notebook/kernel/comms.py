@@ -15,7 +15,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -102,8 +101,6 @@ class _State(NamedTuple):
 class _Pump:
     """Wakes the kernel's loop again and again. In ipykernel 6, it also dispatches comm messages while a cell is running.
 
-    A hook on the kernel's queue calls `wake` for each message, so the pump dispatches a comm message at once.
-
     One pump serves all runs that wait at the same time. But while a widget's callback waits for a run, the pump that has
     dispatched the widget's message is blocked, so this run gets a new pump. Only the newest pump dispatches,
     so the messages keep their order.
@@ -130,11 +127,9 @@ class _Pump:
     def join(kernel: Kernel, outer: asyncio.Task[object] | None) -> _Pump:
         """Return the pump for a run, and count the run. `outer` is the task whose sync code waits for the run, or None."""
         if not _pumps:
-            _while_pumping.enter_context(_containing_exits(asyncio.get_running_loop()))
-            _while_pumping.enter_context(_sending_idle_after_comms(kernel))
-            if (queue := getattr(kernel, "msg_queue", None)) is not None:
-                hook = MethodHooks(queue, put_nowait=partial(_put_and_wake, queue.put_nowait))
-                _while_pumping.callback(hook.remove)
+            _contain_exits(asyncio.get_running_loop())
+            _send_idle_after_comms(kernel)
+            _wake_for_messages(kernel)
         if not _pumps or _pumps[-1].dispatches_in(outer):
             _pumps.append(_Pump(kernel, outer))
         _pumps[-1]._users += 1
@@ -251,12 +246,7 @@ class _Pump:
 _pumps: list[_Pump] = []
 """The active pumps. A pump handles clicks while a cell waits. The newest pump is the last one."""
 _while_pumping = ExitStack()
-"""The context managers that the first pump enters. They are left when the last pump ends."""
-
-
-def _put_and_wake(put: Callable[[object], None], item: object) -> None:
-    put(item)
-    _pumps[-1].wake()
+"""What the first pump has changed in the kernel. It is restored when the last pump ends."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
@@ -339,9 +329,22 @@ class CardComms:
         )
 
 
-@contextmanager
-def _sending_idle_after_comms(kernel: Kernel) -> Iterator[None]:
-    """During the `with` block, send the status "idle" after each comm message that was handled while a cell is running.
+def _wake_for_messages(kernel: Kernel) -> None:
+    """Until the last pump ends, wake the newest pump for each message that comes into the queue of ipykernel 6."""
+    queue: Any = getattr(kernel, "msg_queue", None)
+    if queue is None:
+        return
+    before = queue.put_nowait
+
+    def put_nowait(item: object) -> None:
+        before(item)
+        _pumps[-1].wake()
+
+    _while_pumping.callback(MethodHooks(queue, put_nowait=put_nowait).remove)
+
+
+def _send_idle_after_comms(kernel: Kernel) -> None:
+    """Until the last pump ends, send the status "idle" after each comm message that was handled while a cell is running.
 
     ipykernel 7.4 does not send this status itself. In a front-end, ipywidgets sends the next change of a field only after it has
     received "idle" for the previous change. Without "idle", the kernel would not get a second change of the same field.
@@ -350,7 +353,6 @@ def _sending_idle_after_comms(kernel: Kernel) -> Iterator[None]:
     """
     before: Any = kernel.dispatch_shell
     if "concurrent" not in inspect.signature(before).parameters:
-        yield
         return
 
     async def dispatch_shell(*arguments: object, **options: object) -> None:
@@ -358,34 +360,32 @@ def _sending_idle_after_comms(kernel: Kernel) -> Iterator[None]:
         if options.get("concurrent"):
             kernel._publish_status("idle", "shell")  # the parent is still the comm message
 
-    hook = MethodHooks(kernel, dispatch_shell=dispatch_shell)
-    try:
-        yield
-    finally:
-        hook.remove()
+    _while_pumping.callback(MethodHooks(kernel, dispatch_shell=dispatch_shell).remove)
 
 
-@contextmanager
-def _containing_exits(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """If a task of a run's code raises SystemExit, raise RuntimeError instead. SystemExit would end the loop and the kernel."""
+def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
+    """Until the last pump ends, let a task of a run's code raise RuntimeError instead of SystemExit.
+
+    SystemExit would end the loop and the kernel.
+    """
     below: Any = loop.get_task_factory()
 
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:
-        contained = work if get_target() is None else _contain_exit(work)
+        contained = work if get_target() is None else _replace_exit(work)
         task = below(loop, contained, **options) if below else asyncio.Task(contained, loop=loop, **options)
         # If a task is cancelled before it begins, it never awaits `work`. `close()` prevents Python's warning about this.
         task.add_done_callback(lambda _: work.close())
         return task
 
-    loop.set_task_factory(cast("Any", make_task))
-    try:
-        yield
-    finally:
+    def restore() -> None:
         if loop.get_task_factory() is make_task:
             loop.set_task_factory(below)
 
+    loop.set_task_factory(cast("Any", make_task))
+    _while_pumping.callback(restore)
 
-async def _contain_exit(work: Coroutine[object, Any, T]) -> T:
+
+async def _replace_exit(work: Coroutine[object, Any, T]) -> T:
     try:
         return await work
     except SystemExit as error:
