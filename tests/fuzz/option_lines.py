@@ -183,7 +183,7 @@ def run_line(given: dict[str, Any]) -> Seen:
             word = line.rpartition(" ")[2]
             offered = names.find_candidates(f"%%toolloop {line}", word, book.names)
             seen.texts += [("a candidate", one) for one in list(offered)[:3]]
-            seen.texts += [("a note", note) for note, _ in names.note_left(line, book.names)]
+            seen.texts += [("a note", note) for note, _ in names.note_unknown_names(line, book.names)]
         except Exception as error:  # the fault that is looked for
             seen.escaped.append(told(error))
     return seen

@@ -254,22 +254,22 @@ async def test_a_rule_for_other_runs_is_none_for_this(policy):
 
 def test_one_mapping_for_several_cells():
     """In a notebook, a rule for another function of it, or for a tool that the session had, is no typo however near."""
-    from toolloop_jupyter.notebook.magic.names import leave_out_others
+    from toolloop_jupyter.notebook.magic.names import leave_out_other_rules
 
     f, g = make("f", []), make("g", [])
     named = tool(name="mail-out")(make("send_mail", []))
     rules = {"f": "ask", "g": "deny", "mail-out": "deny", "*": "full"}
     names = {"f": f, "g": g, "send_mail": named}
-    assert leave_out_others(rules, names, [f]) == {"f": "ask", "*": "full"}
-    assert leave_out_others(rules, names, [f, g, named]) is rules
+    assert leave_out_other_rules(rules, names, [f]) == {"f": "ask", "*": "full"}
+    assert leave_out_other_rules(rules, names, [f, g, named]) is rules
     lock = make("lock", [])
     names["lock"] = lock
     locks = {"unlock": "ask", "*": "full"}
     with pytest.raises(ValueError, match="did you mean 'lock'"):
-        session_of([lock], permissions=leave_out_others(locks, names, [lock]))
-    assert leave_out_others(locks, names, [lock], had=["lock", "unlock"]) == {"*": "full"}
+        session_of([lock], permissions=leave_out_other_rules(locks, names, [lock]))
+    assert leave_out_other_rules(locks, names, [lock], had=["lock", "unlock"]) == {"*": "full"}
     rules = {"send_mail": "ask", "gg": "ask", "*": "full"}
-    assert leave_out_others(rules, names, [f, named]) is rules
+    assert leave_out_other_rules(rules, names, [f, named]) is rules
     with pytest.raises(ValueError, match="did you mean 'mail-out'"):
         session_of([f, named], permissions=rules)
 

@@ -61,7 +61,7 @@ def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
 def test_what_was_tried_and_what_was_told(surroundings):
     """Without a click the way of clicks is told from the version; a click shows it."""
     assert "no click came to try it" in told("clicks while").says
-    assert told("clicks while", CLICK).says == "tried: yours came"
+    assert told("clicks while", CLICK).says == "tried: your click came"
 
 
 def test_autoawait_off(surroundings):

@@ -117,7 +117,7 @@ def test_a_key_in_the_place_of_a_name_is_not_repeated() -> None:
 def test_a_function_of_pythons_own_is_no_tool() -> None:
     """`len` is told what to write instead, and a variable of its name is looked up as any other."""
     with pytest.raises(
-        Mistake, match=r"'len' is Python's own function, .* write your own function around it"
+        Mistake, match=r"'len' is Python's own function, .* write a function of your own that calls it"
     ):
         naming.find_tools({}, ["len"])
     assert naming.find_tools({"len": Shelf().find}, ["len"])
@@ -134,8 +134,8 @@ def test_tools_in_lists() -> None:
 def test_names_in_braces_that_stay_are_told() -> None:
     """A near variable is asked about; other names are told in one note; what is no bare name is nobody's slip."""
     names = {"title": "x", "_titel": 1}
-    assert naming.note_left("{{title}} {{ title }} {{a b}} {{1}}", names) == []
-    assert naming.note_left("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
+    assert naming.note_unknown_names("{{title}} {{ title }} {{a b}} {{1}}", names) == []
+    assert naming.note_unknown_names("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
         ("{{titel}} is no variable, and is sent as typed; did you mean {{title}}?", "warning"),
         ("there is no such variable, so this is sent as typed: {{nosuch}}, {{other}}", "info"),
     ]
@@ -177,11 +177,11 @@ def test_err_is_the_last_error_unless_it_is_a_variable(monkeypatch) -> None:
     """`{{Err}}` is what the shell has shown last; a variable of that name wins, and without an error it is said to be none."""
     monkeypatch.setattr(sys, "last_value", ValueError("shown"), raising=False)
     assert fill_in("{{Err}}", {}) == "ValueError: shown"
-    assert naming.note_left("{{Err}}", {}) == []
+    assert naming.note_unknown_names("{{Err}}", {}) == []
     assert fill_in("{{Err}}", {"Err": "mine"}) == "mine"
     monkeypatch.delattr(sys, "last_value")
     assert fill_in("{{Err}}", {}) == "{{Err}}"
-    assert "no such variable" in naming.note_left("{{Err}}", {})[0][0]
+    assert "no such variable" in naming.note_unknown_names("{{Err}}", {})[0][0]
 
 
 def test_a_values_whole_text_is_made_only_where_it_cannot_be_described() -> None:

@@ -22,7 +22,7 @@ from toolloop_jupyter.notebook.magic.options import (
     Kind,
     Option,
     ToolLoop,
-    help_text,
+    list_options,
     parse,
     read_pairs,
 )
@@ -163,7 +163,7 @@ def test_blanks_of_a_web_page_separate_words() -> None:
 
 def test_help_has_every_option() -> None:
     """`%%toolloop?` documents every field."""
-    text = help_text()
+    text = list_options()
     for option in OPTIONS:
         assert all(flag in text for flag in option.typed)
         assert not option.typed or option.explanation in text
@@ -296,18 +296,18 @@ def test_a_setting_that_is_none_is_refused(name: str, value: object, message: st
     settings = ToolLoop()
     with pytest.raises(Mistake) as caught:
         setattr(settings, name, value)
-    assert (str(caught.value), settings.said()) == (message, {})
+    assert (str(caught.value), settings.list_changed()) == (message, {})
 
 
 def test_settings_are_read_as_options_are() -> None:
     """A number or a list may come as text, from a file or a command line; None and "" unset; reset forgets all but `ask`."""
     settings: Any = ToolLoop()
     settings.max_turns, settings.tools, settings.timeout, settings.ask = "3", "a,b", 5, "input"
-    assert settings.said() == {"max_turns": 3, "tools": ["a", "b"], "timeout": 5.0, "ask": "input"}
+    assert settings.list_changed() == {"max_turns": 3, "tools": ["a", "b"], "timeout": 5.0, "ask": "input"}
     settings.max_turns, settings.tools = None, ""
-    assert settings.said() == {"timeout": 5.0, "ask": "input"}
+    assert settings.list_changed() == {"timeout": 5.0, "ask": "input"}
     settings.reset()
-    assert settings.said() == {"ask": "input"}
+    assert settings.list_changed() == {"ask": "input"}
 
 
 @pytest.mark.parametrize("place", [0, len(OPTIONS)], ids=["first row", "last row"])
@@ -319,7 +319,7 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> No
     for module in (options, cell, naming, options_page):
         monkeypatch.setattr(module, "OPTIONS", (*OPTIONS[:place], row, *OPTIONS[place:]))
     test_every_row_fits_the_api()
-    assert "  --dice N                             the same luck again" in help_text()
+    assert "  --dice N                             the same luck again" in list_options()
     assert (
         "| `--dice N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
         in make_page().replace("  ", " ")
@@ -416,7 +416,7 @@ def test_commands_come_before_options() -> None:
 )
 def test_advice_names_the_option_as_it_is_typed(message: str, typed: str) -> None:
     """A keyword of the API in a message becomes the option of the table; what is none stays."""
-    assert options.in_flags(message) == typed
+    assert options.replace_keywords(message) == typed
 
 
 def test_the_extension_is_light() -> None:

@@ -173,7 +173,7 @@ def test_doctor(product):
     product.click("Click me")
     product.wait(cell, after)
     assert "a click came back" in cell.text
-    assert "tried: yours came" in cell.text
+    assert "tried: your click came" in cell.text
     assert "✗" not in cell.text
     assert after.stdout == "after\n"
     assert "nobody clicked within 0.5 s" in run(product, "%toolloop doctor --wait 0.5").text

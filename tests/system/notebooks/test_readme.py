@@ -28,7 +28,7 @@ def test_the_options_of_the_readme_are_options_of_the_magic(readme):
     rows = [line.split("|")[1] for line in table.replace("\\|", "/").splitlines() if line.startswith("| `")]
     told = set(re.findall(r"(?<!\w)--?[a-z][\w-]*", "\n".join(rows)))
     assert len(rows) == 6
-    assert told <= set(re.findall(r"(?<!\w)--?[a-z][\w-]*", options.help_text()))
+    assert told <= set(re.findall(r"(?<!\w)--?[a-z][\w-]*", options.list_options()))
 
 
 def test_every_command_of_the_line_magic_is_named(pages):

@@ -39,13 +39,13 @@ from .names import (
     find_file,
     find_named,
     holds_rows,
-    leave_out_others,
+    leave_out_other_rules,
     look_up,
-    note_left,
+    note_unknown_names,
     read_template,
     resolve,
 )
-from .options import OPTIONS, Options, ToolLoop, in_flags
+from .options import OPTIONS, Options, ToolLoop, replace_keywords
 from .rows import RowsPage, tell_size_of_rows
 from .sessions import NamedSession, ReplacedTurns, bundle_conversation
 
@@ -135,13 +135,13 @@ class CellTape:
     @property
     def source(self) -> str:
         """The words in the line above a run that name a demonstration, a replay or a recording; "" for any other run."""
-        told = ["a demonstration, no language model"] if self._model == DEMO_MODEL else []
+        parts = ["a demonstration, no language model"] if self._model == DEMO_MODEL else []
         if isinstance(self.answers, Replay):
             tools = " with its tools" if self.answers.plays_tools else ""
-            told.append(f"replayed from {self.answers.path.name}{tools}")
+            parts.append(f"replayed from {self.answers.path.name}{tools}")
         if self._recorder is not None:
-            told.append(f"recording to {self._recorder.path.name}")
-        return ", ".join(told)
+            parts.append(f"recording to {self._recorder.path.name}")
+        return ", ".join(parts)
 
     def list_warnings(self) -> list[str]:
         """Return those warnings that are new: a request of this run differs from the recorded one; the recording has stopped."""
@@ -155,7 +155,7 @@ class CellTape:
 
 
 class TapeNotes(Observer):
-    """Shows in the line above a run which recorded model answers, and shows each warning of the CellTape once."""
+    """Writes into the line above a run which model of the recording answers. Shows the warnings of the CellTape below."""
 
     def __init__(self, tape: CellTape, view: CellRun, head_for: HeadFor) -> None:
         self._tape, self._view, self._head_for = tape, view, head_for
@@ -178,7 +178,7 @@ class TapeNotes(Observer):
 
 _NOT_WITH_ROWS = {
     **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
-    "attach": "for a row, only the text of its cells is sent",
+    "attach": "a row sends only the text of the prompt",
 }
 """Option that a cell with `--each` does not take -> the reason, for the message."""
 
@@ -191,7 +191,7 @@ def _in_words_of_options(
     try:
         yield
     except errors as error:
-        raise Mistake(in_flags(str(error))) from None
+        raise Mistake(replace_keywords(str(error))) from None
 
 
 class Notebook:
@@ -216,14 +216,14 @@ class Notebook:
         """True if `await` works in the shell's cells (`%autoawait`)."""
         return bool(self._shell.autoawait)
 
-    def new_session(self, said: Mapping[str, object]) -> AsyncSession:
-        """Return a new session. The typed options, `said`, win over the settings. Raises Mistake, or another one-line error."""
-        return self._make_session(self.settings.complete(said))
+    def new_session(self, typed: Mapping[str, object]) -> AsyncSession:
+        """Return a new session. The options in `typed` win over the settings. Raises Mistake, or another one-line error."""
+        return self._make_session(self.settings.complete(typed))
 
-    def check(self, said: Mapping[str, object]) -> None:
-        """Raise Mistake if the options in `said` are not valid for a cell. The variable for `--model` need not exist yet."""
+    def check(self, typed: Mapping[str, object]) -> None:
+        """Raise Mistake if the options in `typed` are not valid for a cell. The variable for `--model` need not exist yet."""
         self._make_session(
-            {**ToolLoop().complete({"tools": [], **said}), "model": DEMO_MODEL, "api_base": None}
+            {**ToolLoop().complete({"tools": [], **typed}), "model": DEMO_MODEL, "api_base": None}
         )
 
     def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
@@ -261,7 +261,7 @@ class Notebook:
         if "tools" not in keywords:
             keywords["tools"] = find_marked_tools(self.names)
         named = self.sessions.get(options["session"] or "")
-        keywords["permissions"] = leave_out_others(
+        keywords["permissions"] = leave_out_other_rules(
             keywords["permissions"], self.names, keywords["tools"], named.had if named else ()
         )
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
@@ -340,8 +340,8 @@ class Notebook:
         named.session.configure(made.config)
         named.had.update(before)
         gone = [] if going_back else [tool for tool in before if tool not in now]
-        told = f"session {name!r} had other tools before; it no longer has: {', '.join(gone)}"
-        return named, [notice(told)] if gone else []
+        note = notice(f"session {name!r} had other tools before; it no longer has: {', '.join(gone)}")
+        return named, [note] if gone else []
 
     async def _show_turn(
         self,
@@ -403,9 +403,9 @@ class Notebook:
         """Return notes about tools without a docstring (each tool once), and about `{{name}}` in `texts` without a variable."""
         new = [t.name for t in config.tools if not t.description and t.name not in self._without_docstring]
         self._without_docstring.update(new)
-        told = f"no docstring, so the model gets no description of: {', '.join(new)}"
-        left = (note for text in texts if text for note in note_left(text, self.names))
-        return [*([notice(told)] if new else []), *(notice(*note) for note in left)]
+        undescribed = f"no docstring, so the model gets no description of: {', '.join(new)}"
+        left = (note for text in texts if text for note in note_unknown_names(text, self.names))
+        return [*([notice(undescribed)] if new else []), *(notice(*note) for note in left)]
 
     def _keep(self, result: Result | Rows | None, variable: str | None) -> None:
         if result is not None:
@@ -450,13 +450,13 @@ class Notebook:
                 return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
 
     def _make_rows_run(self, config: Config, options: Options, body: str, page: RowsPage) -> RowsRun:
-        own = (option for option in OPTIONS if option.is_of_rows and option.keyword)
-        given: dict[str, Any] = {o.keyword: resolve(o, options[o.name], self.names) for o in own}
+        of_rows = (option for option in OPTIONS if option.is_of_rows and option.keyword)
+        keywords: dict[str, Any] = {o.keyword: resolve(o, options[o.name], self.names) for o in of_rows}
         return RowsRun(
             config,
             body,
             look_up(self.names, options["each"], "table", holds_rows),
-            RowsOptions(**given, max_cost=options["max_cost"], variables=find_named(body, self.names)),
+            RowsOptions(**keywords, max_cost=options["max_cost"], variables=find_named(body, self.names)),
             ask=page.ask,
         )
 
@@ -468,7 +468,7 @@ class Notebook:
             rows = run.rows
             self._keep(rows, variable)
         if rows.message not in ("", STOPPED) and not rows.progress.done:
-            raise RunFailed(in_flags(rows.message))
+            raise RunFailed(replace_keywords(rows.message))
         return rows
 
 

@@ -25,7 +25,16 @@ from ..html import STYLE, block, counted, inline, table
 from ..live import Means, cut_bytes, last
 from ..transcript import Block, make_bundle, money, render, tell_tokens, write
 from .names import find_file, show_key
-from .options import COMMANDS, OPTIONS, Options, in_flags, parse, read_value, refuse_words, split_words
+from .options import (
+    COMMANDS,
+    OPTIONS,
+    Options,
+    parse,
+    read_value,
+    refuse_words,
+    replace_keywords,
+    split_words,
+)
 from .sessions import NamedSession, find_conversation
 
 if TYPE_CHECKING:
@@ -70,7 +79,7 @@ def status(book: Notebook) -> None:
     tools = dict.fromkeys(name for word in options["tools"] or marked for name in word.split(",") if name)
     values = {
         **{name: options[name] for name in ("model", "permissions")},
-        **{k: ", ".join(v) if isinstance(v, list) else v for k, v in book.settings.said().items()},
+        **{k: ", ".join(v) if isinstance(v, list) else v for k, v in book.settings.list_changed().items()},
         "tools": ", ".join(tools) or "none yet: name them with --tools, or mark functions with @tool",
     }
     if options["api_key"]:
@@ -90,11 +99,10 @@ def status(book: Notebook) -> None:
 
 def _tell_spent() -> str:
     """Return a text about the cost and the tokens of this kernel's runs. Runs of the Python API count, too."""
-    told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
-    unknown = (
-        [f"the cost of {counted(SPENDING.unknown, 'run')} is not known in full"] if SPENDING.unknown else []
-    )
-    return " · ".join([money(SPENDING.cost), *told, *unknown])
+    parts = [money(SPENDING.cost), counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
+    if SPENDING.unknown:
+        parts.append(f"the cost of {counted(SPENDING.unknown, 'run')} is not known in full")
+    return " · ".join(parts)
 
 
 def _measure(session: AsyncSession) -> str:
@@ -104,14 +112,14 @@ def _measure(session: AsyncSession) -> str:
     return f"{length}, {counted(tokens, 'token')}" if session.results else length
 
 
-def configure(book: Notebook, said: Options) -> None:
-    """Set the options `said` as the notebook's defaults, and print the settings. If one option is wrong, set none."""
+def configure(book: Notebook, typed: Options) -> None:
+    """Set the `typed` options as the notebook's defaults, and print the settings. If one option is wrong, set none."""
     for option in OPTIONS:
-        if option.name in said and not option.is_setting:
+        if option.name in typed and not option.is_setting:
             raise Mistake(f"{option.typed[-1]} belongs on a %%toolloop cell; it cannot be a default")
-    if said:
-        book.check(said)
-    for name, value in said.items():
+    if typed:
+        book.check(typed)
+    for name, value in typed.items():
         setattr(book.settings, name, value)
     status(book)
 
@@ -185,10 +193,10 @@ def _record(book: Notebook, switch: str, file: str = "") -> None:
 
 
 def _replay(book: Notebook, switch: str, file: str = "") -> None:
-    told = "not replaying"
+    answer = "not replaying"
     if tape := book.tapes.replay_all(_find_tape("replay", switch, file)):
-        told = f"every run is answered from {file}, which has {len(tape.calls)} model calls; no model and no key is needed"
-    _say(told)
+        answer = f"every run is answered from {file}, which has {len(tape.calls)} model calls; no model and no key is needed"
+    _say(answer)
 
 
 def _find_tape(command: str, switch: str, file: str) -> Path | None:
@@ -309,7 +317,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         return
     clicks = "clicks while a cell waits"
     if click.state == "ok":
-        yield Finding(clicks, "ok", "tried: yours came")
+        yield Finding(clicks, "ok", "tried: your click came")
     elif kernel.delivers_clicks():
         yield Finding(clicks, "note", "this ipykernel delivers them; no click came to try it")
     else:
@@ -386,7 +394,7 @@ async def _ask_model(book: Notebook, model: str) -> Finding:
         return Finding("model", "note", f"{model}: you stopped the test before the model had answered")
     if result.stop_reason == "done":
         return Finding("model", "ok", f"{model} answers")
-    says = f"{model}: {in_flags(result.error or result.stop_reason)}"
+    says = f"{model}: {replace_keywords(result.error or result.stop_reason)}"
     return Finding("model", "bad", says, "correct what this line names, then run %toolloop doctor again")
 
 

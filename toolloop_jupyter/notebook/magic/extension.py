@@ -23,7 +23,7 @@ from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
 from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading
 from ...core.text import keep_times
 from .. import kernel
-from .options import ToolLoop, help_text, in_flags, list_commands, parse
+from .options import ToolLoop, list_commands, list_options, parse, replace_keywords
 
 if TYPE_CHECKING:
     from .cell import Notebook
@@ -161,7 +161,7 @@ async def run_cell(line: str, body: str) -> Result | Rows | None:
     book = _find_extension().book
     result = await book.run(parse(line, book.names), body)
     if isinstance(result, Result) and result.stop_reason == "runtime_error":
-        raise RunFailed(in_flags(result.error or "the run failed"), result)
+        raise RunFailed(replace_keywords(result.error or "the run failed"), result)
     return result
 
 
@@ -223,7 +223,7 @@ class _Extension:
         self.undo.callback(shell.configurables.remove, self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
         self.undo.callback(shell.input_transformers_cleanup.remove, _transform)
-        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP + list_commands()
+        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + list_options(), LINE_HELP + list_commands()
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
             # IPython must not expand $name and {…} on the line: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
@@ -251,13 +251,13 @@ class _Extension:
 
         self.settings.observe(changed, setting)
         self.undo.callback(self.settings.unobserve, changed, setting)
-        if setting in self.settings.said():
+        if setting in self.settings.list_changed():
             changed()
 
     def _import_litellm(self, *_: object) -> None:
         """After a cell, begin to import litellm in the background if the default model needs it: no run then waits for it.
 
-        A default model of one word, such as "o3", may be a variable of Python code. Its first run imports litellm if needed.
+        A default model of one word, such as "o3", may be a variable with a model that is Python code. So only a run imports.
         """
         model = self.settings.complete({})["model"]
         # `must_load` does not know our models before `teaching` is imported.
@@ -270,7 +270,8 @@ class _Extension:
         if not _loaded:
             # A configuration file has set it. Terminals read this file, too, and the kernel may have no loop yet.
             self._listen(
-                "pre_run_cell", lambda *_: self._nest(kernel.in_kernel() and "nest" in self.settings.said())
+                "pre_run_cell",
+                lambda *_: self._nest(kernel.in_kernel() and "nest" in self.settings.list_changed()),
             )
         elif not wanted and kernel.is_nested():
             self.settings.set_trait("nest", True)

@@ -66,7 +66,7 @@ def resolve(option: Option, value: Any, names: Names) -> object:
 def read_template(text: str, names: Names) -> Template:
     """Return `text` as a Template. It has the variable's value in the place of each `{{name}}` of a notebook variable.
 
-    All other double braces stay as typed (see `note_left`). Double braces inside a variable's text stay, too.
+    All other double braces stay as typed (see `note_unknown_names`). Double braces inside a variable's text stay, too.
     """
     pieces: list[str | Named] = []
     at = 0
@@ -109,21 +109,21 @@ def _read_name(match: re.Match[str]) -> str:
     return name if name.isidentifier() else ""
 
 
-def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
+def note_unknown_names(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
     """Return notes about each `{{name}}` without a variable: (text, "warning" if a variable has a similar name, else "info")."""
-    told: list[tuple[str, Literal["info", "warning"]]] = []
+    notes: list[tuple[str, Literal["info", "warning"]]] = []
     unlike = []
     for name in dict.fromkeys(map(_read_name, IN_BRACES.finditer(text))):
         if not name or _find_value(name, names) is not MISSING:
             continue
         if near := _find_near(names, name):
             as_typed = f"{{{{{name}}}}} is no variable, and is sent as typed"
-            told.append((f"{as_typed}; did you mean {{{{{near}}}}}?", "warning"))
+            notes.append((f"{as_typed}; did you mean {{{{{near}}}}}?", "warning"))
         else:
             unlike.append(f"{{{{{name}}}}}")
     if unlike:
-        told.append((f"there is no such variable, so this is sent as typed: {list_some(unlike, 8)}", "info"))
-    return told
+        notes.append((f"there is no such variable, so this is sent as typed: {list_some(unlike, 8)}", "info"))
+    return notes
 
 
 # --- files ----------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
 _OF_IPYTHON = ("In", "Out", "exit", "quit", "open", "get_ipython")
 
 
-def _list_own(names: Names, fits: Fits = lambda _: True) -> list[str]:
+def _list_variables(names: Names, fits: Fits = lambda _: True) -> list[str]:
     """Return the names of the person's variables whose values `fits` accepts. Private and IPython's variables are left out."""
     shown = (name for name in names if not name.startswith("_") and name not in _OF_IPYTHON)
     return [name for name in shown if fits(names[name])]
@@ -198,7 +198,7 @@ def _list_own(names: Names, fits: Fits = lambda _: True) -> list[str]:
 
 def _find_near(names: Names, name: str, fits: Fits = lambda _: True) -> str:
     """Return the variable name that is most similar to `name`; "" if none is. Only variables that `fits` accepts count."""
-    candidates = {own.lower(): own for own in _list_own(names, fits)}
+    candidates = {variable.lower(): variable for variable in _list_variables(names, fits)}
     near = difflib.get_close_matches(name.lower(), candidates, n=1)
     return candidates[near[0]] if near else ""
 
@@ -229,8 +229,8 @@ def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
 def _find_tool(names: Names, name: str) -> object:
     if name not in names and callable(getattr(builtins, name, None)):
         raise Mistake(
-            f"{name!r} is Python's own function, whose parameters cannot be described to a model; write your own function around it "
-            "(def, types, a docstring), and name that one"
+            f"{name!r} is Python's own function, whose parameters cannot be described to a model; write a function of your own that calls it "
+            "(def, types, a docstring), and name that function"
         )
     first, _, rest = name.partition(".")
     if rest and isinstance(source := names.get(first), ToolSource):
@@ -320,7 +320,7 @@ def find_policy(names: Names, name: str) -> object:
     return look_up(names, name, "permissions policy")
 
 
-def leave_out_others(
+def leave_out_other_rules(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
     """Return the policy without rules for tools that this cell lacks, so that cells with other tools can share a mapping.
@@ -408,41 +408,43 @@ def _find_open_option(words: Sequence[str]) -> Option | None:
 def _list_values(option: Option, word: str, names: Names, sessions: Collection[str]) -> Iterable[str]:
     match option.kind:
         case Kind.MODEL | Kind.MODELS:
-            return {*_list_models(), *_list_own(names, lambda value: isinstance(value, Answers))}
+            return {*_list_models(), *_list_variables(names, lambda value: isinstance(value, Answers))}
         case Kind.TOOLS:
             of_sources = (
                 f"{name}.{one}"
-                for name in _list_own(names)
+                for name in _list_variables(names)
                 if isinstance(source := names[name], ToolSource)
                 for one in source.list_tools()
             )
-            functions = _list_own(names, lambda value: inspect.isroutine(value) or _holds_functions(value))
+            functions = _list_variables(
+                names, lambda value: inspect.isroutine(value) or _holds_functions(value)
+            )
             return [*functions, *of_sources]
         case Kind.OUTPUT:
-            return _list_own(names, _is_output)
+            return _list_variables(names, _is_output)
         case Kind.SESSION:
             return sessions
         case Kind.POLICY:
-            return ["full", "ask", *_list_own(names, _may_be_policy(names))]
+            return ["full", "ask", *_list_variables(names, _may_be_policy(names))]
         case Kind.KEY:
-            return [name for name in {*os.environ, *_list_own(names)} if names_key(name)]
+            return [name for name in {*os.environ, *_list_variables(names)} if names_key(name)]
         case Kind.TABLE:
-            return _list_own(names, lambda value: holds_rows(value) and not callable(value))
+            return _list_variables(names, lambda value: holds_rows(value) and not callable(value))
         case Kind.EXECUTOR:
-            return _list_own(names, _is_executor)
+            return _list_variables(names, _is_executor)
         case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
             paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - pathlib would remove a typed ./
             if option.kind is Kind.FOLDER:
                 return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
             may_be_attached = option.kind is Kind.ATTACHED
-            values = _list_own(names, lambda value: not (callable(value) or inspect.ismodule(value)))
+            values = _list_variables(names, lambda value: not (callable(value) or inspect.ismodule(value)))
             return [*paths, *(values if may_be_attached else ())]
         case _:
             return option.check.choices
 
 
 def _may_be_policy(names: Names) -> Fits:
-    """Return a `fits` for `_list_own`. It accepts a mapping of tools to modes, and a function that is not a tool."""
+    """Return a `fits` for `_list_variables`. It accepts a mapping of tools to modes, and a function that is not a tool."""
     tools = find_marked_tools(names)
 
     def fits(value: object) -> bool:

@@ -35,11 +35,11 @@ Options = dict[str, Any]
 class Kind(Enum):
     """The kind of an option's value. It determines how we read the value, what Tab offers, and what the Python API gets."""
 
-    SWITCH = "said or not"
+    SWITCH = "typed or not"
     TEXT = "a text; {{name}} in it is filled in"
     NUMBER = "a number, or a variable that holds one"
     CHOICE = "one of a few words"
-    RESULT = "the name of a variable to be set"
+    RESULT = "the name of the variable that gets the Result"
     SESSION = "the name of a session"
     MODEL = "LiteLLM's name of a model, or a variable"
     MODELS = "models, more than once"
@@ -66,8 +66,8 @@ class Option:
     """The placeholder of the value in the help; "" if the help lists the choices."""
     help: str = ""
     keyword: str = ""
-    """The keyword argument that gets the value: of `amap` if `is_of_rows`, else of `aagent_session`; "" for none. "options.x"
-    is the field x of ToolLoopOptions, "options.completion_kwargs.x" is a completion option."""
+    """The keyword argument that gets the value; "" for none. It is an argument of `amap` if `is_of_rows`, else of
+    `aagent_session`. "options.x" is the field x of ToolLoopOptions, "options.completion_kwargs.x" is a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
@@ -104,7 +104,7 @@ class Option:
                 return CHECKS.get(self.name, Check(choices=self.choices))
 
     @property
-    def what(self) -> str:
+    def placeholder(self) -> str:
         """The placeholder of the value in the help: "FILE", "stop|answer", "" for a switch."""
         return self.takes or "|".join(self.check.choices)
 
@@ -112,7 +112,7 @@ class Option:
     def usage(self) -> str:
         """The flags and the placeholder, for the help."""
         flags = ", ".join(self.typed) or f"%config ToolLoop.{self.name} ="
-        return f"{flags} {self.what}".rstrip()
+        return f"{flags} {self.placeholder}".rstrip()
 
     @property
     def explanation(self) -> str:
@@ -120,8 +120,8 @@ class Option:
         return self.help if self.default in (None, False) else f"{self.help}; default: {self.default}"
 
     @property
-    def unset(self) -> object:
-        """The value of the setting before it is set."""
+    def initial(self) -> object:
+        """The value of the setting while nobody has set it."""
         if self.default is not None or self.kind is Kind.NUMBER:
             return self.default
         return [] if self.kind in (Kind.TOOLS, Kind.MODELS) else ""
@@ -219,7 +219,7 @@ def find_option(flag: str) -> Option | None:
     return next((option for option in OPTIONS if flag in option.typed), None)
 
 
-def help_text() -> str:
+def list_options() -> str:
     """Return the list of options for `%%toolloop?`."""
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
@@ -243,7 +243,7 @@ COMMANDS = {
 def list_commands() -> str:
     """Return the list of commands for `%toolloop?`."""
     return "\n".join(
-        f"    {f'%toolloop {name} {words}':<50} {told}" for name, (words, told) in COMMANDS.items()
+        f"    {f'%toolloop {name} {words}':<50} {help_}" for name, (words, help_) in COMMANDS.items()
     )
 
 
@@ -257,7 +257,7 @@ _AS_KEYWORD = re.compile(
 )
 
 
-def in_flags(message: str) -> str:
+def replace_keywords(message: str) -> str:
     """Replace the keywords in a message of the Python API by options: `api_key=` becomes `--api-key NAME`."""
 
     def as_flag(match: re.Match[str]) -> str:
@@ -267,7 +267,7 @@ def in_flags(message: str) -> str:
             return "--replay-loose"
         names = (match[3], f"options.{match[3]}")
         option = next((option for option in OPTIONS if option.keyword in names), None)
-        return f"{option.typed[-1]} {match[4] or option.what}" if option else match[0]
+        return f"{option.typed[-1]} {match[4] or option.placeholder}" if option else match[0]
 
     return _AS_KEYWORD.sub(as_flag, message)
 
@@ -281,8 +281,8 @@ class _Parser(argparse.ArgumentParser):
         option = find_option(named[1]) if named else None
         if named is None or option is None:
             raise Mistake(f"{message}. %%toolloop? shows the options.")
-        write = f"{named[1]} {option.what}".rstrip()
-        raise Mistake(f"{named[1]} {'wants a' if option.what else 'takes no'} value; write {write}")
+        write = f"{named[1]} {option.placeholder}".rstrip()
+        raise Mistake(f"{named[1]} {'wants a' if option.placeholder else 'takes no'} value; write {write}")
 
 
 _ACTIONS: Mapping[Kind, Mapping[str, Any]] = {
@@ -306,8 +306,8 @@ def parse(line: str, names: Names | None = None) -> Options:
     found, rest = parser.parse_known_args(words)
     if rest:
         raise Mistake(_redact(_explain_unknown(rest[0], words)))
-    said = vars(found)
-    return {o.name: o.read(said[o.name], names) for o in OPTIONS if o.name in said}
+    typed = vars(found)
+    return {o.name: o.read(typed[o.name], names) for o in OPTIONS if o.name in typed}
 
 
 def split_words(line: str) -> list[str]:
@@ -510,13 +510,13 @@ class Setting(TraitType[object, object]):
     """A setting of the notebook. It accepts the same values as its option."""
 
     def __init__(self, option: Option) -> None:
-        super().__init__(option.unset, help=option.explanation)
+        super().__init__(option.initial, help=option.explanation)
         self.option = option
         self.tag(config=True)
 
     def validate(self, _: object, value: object) -> object:
         """Return the converted value; for None and "", the initial value. Raises Mistake for a value that is not allowed."""
-        return self.option.unset if value in (None, "") else self.option.read(value)
+        return self.option.initial if value in (None, "") else self.option.read(value)
 
 
 class ToolLoop(Configurable):
@@ -524,14 +524,14 @@ class ToolLoop(Configurable):
 
     vars().update({option.name: Setting(option) for option in OPTIONS if option.is_setting})
 
-    def said(self) -> Options:
+    def list_changed(self) -> Options:
         """Return the settings that differ from their initial values: name -> value."""
         values = ((option, getattr(self, option.name)) for option in OPTIONS if option.is_setting)
-        return {option.name: value for option, value in values if value != option.unset}
+        return {option.name: value for option, value in values if value != option.initial}
 
     def complete(self, typed: Mapping[str, object]) -> Options:
         """Return a value for each option: the one in `typed`, else the setting, else the default."""
-        options = {o.name: o.default for o in OPTIONS} | self.said() | dict(typed)
+        options = {o.name: o.default for o in OPTIONS} | self.list_changed() | dict(typed)
         options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO_MODEL
         return options
 
@@ -539,4 +539,4 @@ class ToolLoop(Configurable):
         """Give each setting that has a flag (see `Option.typed`) its initial value. Settings without a flag do not change."""
         for option in OPTIONS:
             if option.is_setting and option.typed:
-                setattr(self, option.name, option.unset)
+                setattr(self, option.name, option.initial)

@@ -58,7 +58,7 @@ class NamedSession:
     """True if `tell_that_turns_add_up` has returned its note."""
 
     def tell_that_turns_add_up(self, name: str) -> list[str]:
-        """Return [note] once, from turn 2 on; else []. The note: without cell ids, a cell that runs again adds a turn."""
+        """Return [a note] once, when turn 2 or a later one begins: without cell ids, a cell that runs again adds a turn. Else []."""
         number = len(self.turns()) + 1
         if number == 1 or self._has_told:
             return []
