@@ -35,7 +35,7 @@ async def test_an_argument_is_known_by_its_own_name() -> None:
         run.assert_called("suche", {name: 3}, times=1)
         run.assert_called("suche", {name: 4}, times=1)
     run.assert_not_called("suche", größe=5)
-    with pytest.raises(AssertionError, match="never with größe=5"):
+    with pytest.raises(AssertionError, match="expected a call of suche with größe=5"):
         run.assert_called("suche", größe=5)
 
 
@@ -53,25 +53,25 @@ def test_passes() -> None:
     [
         (
             lambda r: r.assert_called("delete"),
-            "the model never called delete. It called: search, read, search.",
+            'expected a call of delete; the model called: search(query="retry", path="."); read(path="a.py"); search(query="x")',
         ),
         (
             lambda r: r.assert_called("read", path="b.py"),
-            'read was called, but never with path="b.py". It was called as: read(path="a.py")',
+            'expected a call of read with path="b.py"; the model called: read(path="a.py")',
         ),
         (
             lambda r: r.assert_called("search", times=1),
-            'search was called twice, expected once: search(query="retry", path="."); search(query="x")',
+            'expected 1 call of search; the model called: search(query="retry", path="."); search(query="x")',
         ),
         (
             lambda r: r.assert_not_called("read"),
-            'read should not have been called, but it was: read(path="a.py")',
+            'expected no call of read; the model called: read(path="a.py")',
         ),
         (
             lambda r: r.assert_order("read", "read"),
-            "expected read → read; read is missing at its place. The order was: search, read, search",
+            'expected the order read → read; the model called: search(query="retry", path="."); read(path="a.py"); search(query="x")',
         ),
-        (lambda _: result().assert_called("f"), "the model never called f. It called no tool at all."),
+        (lambda _: result().assert_called("f"), "expected a call of f; the model called: no tool"),
     ],
 )
 def test_failures_say_what_happened(check, message) -> None:
@@ -104,7 +104,7 @@ def test_tools_may_be_given_as_functions() -> None:
     RUN.assert_called(search, query="x", times=1)
     RUN.assert_called(read_from_disk, times=1)
     RUN.assert_order(search, read_from_disk, search)
-    with pytest.raises(AssertionError, match="read should not have been called"):
+    with pytest.raises(AssertionError, match="expected no call of read"):
         RUN.assert_not_called(read_from_disk)
     with pytest.raises(TypeError, match="name the tool, or give its function"):
         RUN.assert_called(3)
@@ -114,16 +114,16 @@ def test_arguments_may_be_a_dict() -> None:
     """Arguments whose names are taken (`times`) can be checked all the same."""
     run = result(("wait", {"times": 3, "self": "me"}))
     run.assert_called("wait", {"times": 3, "self": "me"}, times=1)
-    with pytest.raises(AssertionError, match=r"wait was called, but never with times=4\. It was called as"):
+    with pytest.raises(AssertionError, match="expected a call of wait with times=4; the model called: wait"):
         run.assert_called("wait", {"times": 4})
 
 
 @pytest.mark.parametrize(
     ("times", "arguments", "message"),
     [
-        (0, {}, 'search was called twice, expected never: search(query="retry", path="."); search(query="x")'),
-        (3, {"query": "x"}, 'search was called once with query="x", expected 3 times: search(query="x")'),
-        (2, {"query": "y"}, 'search was called, but never with query="y" (expected twice). It was called as: search(query="retry", path="."); search(query="x")'),
+        (0, {}, 'expected no call of search; the model called: search(query="retry", path="."); search(query="x")'),
+        (3, {"query": "x"}, 'expected 3 calls of search with query="x"; the model called: search(query="retry", path="."); search(query="x")'),
+        (2, {"query": "y"}, 'expected 2 calls of search with query="y"; the model called: search(query="retry", path="."); search(query="x")'),
     ],
 )  # fmt: skip
 def test_counts_say_both_numbers(times, arguments, message) -> None:
@@ -138,7 +138,7 @@ def test_never_can_be_expected() -> None:
     assert RUN.assert_called("search", times=0, query="y") is None
     assert RUN.assert_called("delete", times=0) is None
     RUN.assert_not_called("search", query="y")
-    with pytest.raises(AssertionError, match='search should not have been called with query="x"'):
+    with pytest.raises(AssertionError, match='expected no call of search with query="x"'):
         RUN.assert_not_called("search", query="x")
 
 

@@ -139,7 +139,7 @@ def test_a_check_prints_nothing_or_one_line(kernel):
     assert kernel.execute("%%toolloop -t double --as checked\nDouble 4").status == "ok"
     assert kernel.execute("checked.assert_called(double, x=4)").outputs == []
     line = last_line(kernel, "checked.assert_called(double, x=5)")
-    assert line == "AssertionError: double was called, but never with x=5. It was called as: double(x=4)"
+    assert line == "AssertionError: expected a call of double with x=5; the model called: double(x=4)"
 
 
 def test_cells_that_only_look_like_ours_are_left_alone(kernel):

@@ -105,42 +105,29 @@ class Result:
 
         The expected arguments are given by name, or as the dict `arguments`. A call may have other arguments, too. If `times`
         is given, exactly this number of calls must match. A call that failed counts, too (see `tool_results[i].is_error`).
-        Raises AssertionError, whose message lists the actual calls, and TypeError if `arguments` is not a dict.
+        Raises AssertionError, whose message lists the calls of `tool` or, if there are none, all calls. Raises TypeError if `arguments` is not a dict.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test, and no line of this file
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(f"write assert_called(tool, name=value, times=count), not {_show(arguments)}")
         wanted, name = {**(arguments or {}), **more}, find_name(tool)
-        named = [call for call in self.calls if call.name == name]
-        fitting = [call for call in named if _fits(call, wanted)]
-        if len(fitting) == times or (fitting and times is None):
+        count = sum(call.name == name and _fits(call, wanted) for call in self.calls)
+        if count == times or (count and times is None):
             return
-        often = "" if times is None else f" (expected {_count_times(times)})"
-        if fitting:
-            often = (
-                f"{_count_times(len(fitting))}{_write_arguments(wanted)}, expected {_count_times(times or 0)}"
-            )
-            raise _CheckFailed(f"{name} was called {often}: {_list_calls(fitting)}")
-        if named:
-            called = f"It was called as: {_list_calls(named)}"
-            raise _CheckFailed(f"{name} was called, but never{_write_arguments(wanted)}{often}. {called}")
-        called = ", ".join(call.name for call in self.calls)
-        did = f"It called: {called}." if called else "It called no tool at all."
-        raise _CheckFailed(f"the model never called {name}{often}. {did}")
+        expected = {None: "a call", 0: "no call", 1: "1 call"}.get(times, f"{times} calls")
+        named = [call for call in self.calls if call.name == name]
+        what = f"{expected} of {name}{' with ' if wanted else ''}{_write_arguments(wanted)}"
+        raise _CheckFailed(f"expected {what}; {_list_calls(named or self.calls)}")
 
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
         """Check that the model did not call `tool`. If arguments are given, only calls with these arguments are forbidden.
 
-        Raises AssertionError, whose message lists the forbidden calls.
+        Raises AssertionError, whose message lists the calls of `tool`.
         """
         __tracebackhide__ = True
-        unwanted, name = {**(arguments or {}), **more}, find_name(tool)
-        found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
-        if found:
-            how = f"{_write_arguments(unwanted)}, but it was: {_list_calls(found)}"
-            raise _CheckFailed(f"{name} should not have been called{how}")
+        self.assert_called(tool, {**(arguments or {}), **more}, times=0)
 
     def assert_order(self, *tools: Tool) -> None:
         """Check that these tools were called in this order. There may be other calls between these calls."""
@@ -151,9 +138,7 @@ class Result:
             if left and call.name == left[0]:
                 left.pop(0)
         if left:
-            order = ", ".join(call.name for call in self.calls) or "nothing"
-            missing = f"expected {' → '.join(names)}; {left[0]} is missing at its place"
-            raise _CheckFailed(f"{missing}. The order was: {order}")
+            raise _CheckFailed(f"expected the order {' → '.join(names)}; {_list_calls(self.calls)}")
 
     def diagram(self) -> object:
         """Return a picture of the run, for a notebook: when each call began, and how long it took."""
@@ -247,19 +232,17 @@ def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
     return all(key in given and (value is ANY or given[key] == value) for key, value in expected.items())
 
 
-def _write_arguments(wanted: Mapping[str, object], before: str = " with ") -> str:
-    return before + ", ".join(f"{key}={_shorten(value)}" for key, value in wanted.items()) if wanted else ""
-
-
 def _list_calls(calls: Sequence[ToolCall]) -> str:
-    return "; ".join(f"{call.name}({_write_arguments(call.input, '')})" for call in calls[:5])
+    listed = "; ".join(f"{call.name}({_write_arguments(call.input)})" for call in calls[:5])
+    more = f"; and {len(calls) - 5} more" if len(calls) > 5 else ""
+    return f"the model called: {listed or 'no tool'}{more}"
+
+
+def _write_arguments(arguments: Mapping[str, object]) -> str:
+    return ", ".join(f"{key}={_shorten(value)}" for key, value in arguments.items())
 
 
 def _shorten(value: object) -> str:
     if value is ANY:
         return "anything"
     return shorten(json.dumps(value, ensure_ascii=False, default=repr), 60)
-
-
-def _count_times(count: int) -> str:
-    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
