@@ -117,7 +117,7 @@ def test_it_is_folded_behind_the_footer() -> None:
     """A transcript ends in one line; the picture is behind it, and in no text for people who read text."""
     foot = render(a_run())[-1]
     assert re.fullmatch(
-        r'<details class="tlj tlj-foot".*<summary.*done · 3 model calls.*</summary><img .*></details>',
+        r'<details class="tlj tlj-foot".*<summary.*done · 3 model calls.*</summary><div[^>]*><img .*></details>',
         re.sub(r"</?span[^>]*>", "", foot.html),
     )
     assert "\n" not in foot.text

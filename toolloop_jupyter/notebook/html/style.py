@@ -48,7 +48,7 @@ _RULES = """
 .tlj.tlj.tlj{--tlj-line:color-mix(in srgb,currentColor 16%,transparent);--tlj-soft:color-mix(in srgb,currentColor 5%,transparent);
  overflow-wrap:anywhere;line-height:1.5}
 .tlj.tlj.tlj code,.tlj.tlj.tlj pre,.tlj.tlj.tlj pre code{font:12.5px/1.5 MONO;background:none;color:inherit;padding:0;border:0}
-.tlj.tlj.tlj pre{margin:6px 0;padding:8px 10px;background:var(--tlj-soft);border-radius:4px}
+.tlj.tlj.tlj pre{margin:6px 0;padding:8px 10px;background:var(--tlj-soft);border-radius:4px;word-break:normal}
 .tlj.tlj.tlj p,.tlj.tlj.tlj ul,.tlj.tlj.tlj ol,.tlj.tlj.tlj blockquote{margin:0 0 .5em}
 .tlj.tlj.tlj p:last-child{margin-bottom:0}
 .tlj.tlj.tlj blockquote{padding-left:10px;border-left:2px solid var(--tlj-line)}
@@ -57,7 +57,7 @@ _RULES = """
 .tlj.tlj.tlj table{border-collapse:collapse;margin:4px 0;font-size:inherit;table-layout:auto;border:0}
 .tlj.tlj.tlj tr,.tlj.tlj.tlj tbody tr:nth-child(n),.tlj.tlj.tlj tbody tr:hover{background:none}
 .tlj.tlj.tlj th,.tlj.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
-.tlj.tlj.tlj th,.tlj.tlj.tlj td{overflow-wrap:break-word}.tlj.tlj.tlj th{font-weight:600}
+.tlj.tlj.tlj th,.tlj.tlj.tlj td{overflow-wrap:break-word;vertical-align:top;line-height:1.4}.tlj.tlj.tlj th{font-weight:600}
 .tlj-text.tlj,.tlj-answer.tlj{margin:6px 0!important}
 .tlj.tlj.tlj :is(p,li,td)>code,.tlj.tlj.tlj :is(p,li,td)>em>code{display:inline-block;max-width:100%}
 .tlj.tlj.tlj table table{margin:0}.tlj.tlj.tlj table table tr:last-child>*{border-bottom:0}
@@ -79,7 +79,8 @@ _RULES = """
 .tlj-ok{color:var(--tlj-ok)}.tlj-bad{color:var(--tlj-bad)}.tlj-ask{color:var(--tlj-ask)}
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
-@media (max-width:520px){.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{flex:1 1 100%;padding-left:1.5em}}
+@media (max-width:520px){.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{flex:1 1 100%;padding-left:1.5em}
+ .tlj-answer.tlj.tlj td{overflow-wrap:anywhere;padding-right:8px}}
 @media (max-width:760px){.jp-OutputArea-output>.tlj.tlj.tlj{margin-left:8px!important}}
 @media print{.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
  .tlj details::details-content,details.tlj::details-content{content-visibility:visible!important;block-size:auto!important}}
@@ -141,11 +142,11 @@ DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}<
 
 _CARD_RULES = """
 .tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;
- color:var(--jp-content-font-color1,inherit);overflow:visible}
+ color:var(--jp-content-font-color1,inherit);overflow:visible;--tlj-names:min(8em,15vw)}
 .tlj-card .widget-html,.tlj-card .widget-html-content,.tlj-bar .widget-html,.tlj-bar .widget-html-content{height:auto;
  line-height:1.5;font-size:14px;color:inherit;width:auto;max-width:100%;align-self:stretch;margin:0;overflow:visible;white-space:normal}
 .tlj-card .tlj table{width:100%}
-.tlj-card .tlj th{width:8em;opacity:.8}
+.tlj-card .tlj th{width:var(--tlj-names);opacity:.8}
 .tlj-card .tlj-title{margin:0 0 6px}
 .tlj-card .tlj p{margin:4px 0}
 .tlj-row{display:flex;flex-flow:row wrap!important;align-items:center;gap:6px;margin-top:8px!important;overflow:visible}
@@ -170,9 +171,10 @@ _CARD_RULES = """
 .tlj-card:focus,.tlj-bar:focus{outline:2px solid var(--tlj-m);outline-offset:1px}
 .tlj-card select{appearance:auto;background-image:none!important}
 .tlj-field{overflow:visible;margin-top:4px}.tlj-field>*,.tlj-why{width:auto!important;height:auto;overflow:visible}
-.tlj-field .widget-label,.tlj-why .widget-label{width:auto!important;min-width:8em;text-align:left;color:inherit;opacity:.85}
+.tlj-field .widget-label,.tlj-why .widget-label{width:auto!important;min-width:var(--tlj-names);text-align:left}
+.tlj-card .widget-label{color:inherit;opacity:.85}
 .tlj-why .widget-label{min-width:0}.tlj-field select{min-height:28px}
-.tlj-field>.widget-html{margin-left:calc(8em + 12px)!important}.tlj-field>.widget-checkbox+.widget-html{margin-left:0!important}
+.tlj-field>.widget-html{margin-left:calc(var(--tlj-names) + 12px)!important}.tlj-field>.widget-checkbox+.widget-html{margin-left:0!important}
 @media (max-width:760px){.jp-OutputArea-output :is(.tlj-card,.tlj-bar){margin-left:8px!important}}
 """
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ...core.events import Result
 from ...core.text import are_times_kept, shorten, tell_duration
-from ..html import block, esc, fold, in_a_line, pre
+from ..html import WIDE, block, esc, fold, in_a_line, pre
 from .blocks import Block, find_status, name_models
 
 MOST = 60  # rows of the picture; of a longer run, the picture shows the first and the last rows
@@ -63,7 +63,7 @@ def timeline(result: Result) -> Block:
 
 
 def picture(result: Result) -> str:
-    """Return only the picture, as an `<img>` element."""
+    """Return only the picture, as an `<img>` element. On a narrow page, a person can scroll it sideways."""
     rows, end = _list_rows(result)
     height = (len(rows) + 1) * _ROW + 8
     data = base64.b64encode(_draw_svg(rows, end, height).encode()).decode()
@@ -71,8 +71,8 @@ def picture(result: Result) -> str:
     more = f", and {len(spoken) - 12} more" if len(spoken) > 12 else ""
     alt = esc(f"timeline: {', '.join(spoken[:12])}{more}")
     return (
-        f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}" width="{_WIDTH}" height="{height}" '
-        'style="max-width:100%;height:auto">'
+        f'<div style="{WIDE}"><img src="data:image/svg+xml;base64,{data}" alt="{alt}" width="{_WIDTH}" '
+        f'height="{height}" style="max-width:100%;min-width:26em;height:auto"></div>'
     )
 
 
