@@ -147,9 +147,6 @@ def test_nothing_of_the_corpus_acts(jupyter, desk):
     began = time.monotonic()
     desk.see(desk.button("Approve"), "the card", 600)
     print(f"\nran in {time.monotonic() - began:.0f} s")
-    show_all = desk.page.locator(".tlj-card button:has-text('Show all')").element_handle()
-    show_all.click()
-    desk.has_gone(show_all, "“Show all”")
     desk.page.evaluate(TOUCH)
     assert desk.page.evaluate(FOREIGN) == []
     on_card = desk.page.locator(".tlj-card tr").count()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,9 +48,8 @@ class ApprovalCard(Card):
 
     def __init__(self, approval: Approval, comms: Comms | None = None) -> None:
         self._approval, self._comms = approval, comms
-        self._is_whole = False
         self._form, self._question, self._error = EditForm(), ipywidgets.HTML(), ipywidgets.HTML("")
-        tool, size, is_question = visible(approval.tool), left_out(approval), bool(approval.question)
+        tool, is_question = visible(approval.tool), bool(approval.question)
         if is_question:
             self._form.open(approval.schema, approval.input)
             run, no = ("Send", "Send exactly this to the server"), ("Decline", "Send nothing")
@@ -59,7 +58,6 @@ class ApprovalCard(Card):
             no = ("Deny", f"Do not run {tool}; the model is told")
         self._approve, deny = button(*run, "tlj-go"), button(*no, "tlj-no")
         self._edit = button("Edit…", "Change the arguments before the tool runs")
-        whole = button(f"Show all {size:,} characters", "Show the arguments to their last character")
         self._reason = ipywidgets.Text(
             description="Deny because",
             placeholder="optional",
@@ -74,17 +72,14 @@ class ApprovalCard(Card):
             field.style.description_width = "initial"
         self._draw()
         offered = {
-            whole: size > 0,
             self._edit: approval.editable and not is_question,
             self._reason: not is_question,
             self._scope: len(covers) > 1,
         }
         unused = [control for control, is_offered in offered.items() if not is_offered]
-        parts = [
-            part for part in (self._question, whole, self._form.widget, self._error) if part not in unused
-        ]
-        self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
-        row = [control for control in self._controls[:-1] if control not in unused]
+        self._controls = [self._approve, self._edit, deny, self._reason, self._scope]
+        row = [control for control in self._controls if control not in unused]
+        parts = (self._question, self._form.widget, self._error)
         super().__init__(*parts, buttons=row, allowing=[self._approve], beside=unused)
         self._keep_order(self.widget, *unused)
         # The buttons are connected last, when the card is complete. A tool's code may press a button as soon as the button is
@@ -92,7 +87,6 @@ class ApprovalCard(Card):
         self._approve.on_click(self._on_approve)
         self._edit.on_click(self._on_edit)
         deny.on_click(self._on_deny)
-        whole.on_click(self._on_whole)
 
     @property
     def is_decided(self) -> bool:
@@ -106,14 +100,7 @@ class ApprovalCard(Card):
     def _draw(self) -> None:
         """Draw the request, without the arguments if the open edit form shows them."""
         is_edited = bool(self._form.fields)
-        asked = question_html(self._approval, whole=self._is_whole, is_edited=is_edited)
-        self._question.value = STYLE + CARD_STYLE + asked
-
-    def _on_whole(self, pressed: ipywidgets.Button) -> None:
-        if not self.is_decided:
-            self._is_whole = True
-            pressed.layout.display = "none"
-            self._draw()
+        self._question.value = STYLE + CARD_STYLE + question_html(self._approval, is_edited=is_edited)
 
     def _on_approve(self, pressed: ipywidgets.Button) -> None:
         if self.is_held:
@@ -179,8 +166,6 @@ def _list_scopes(approval: Approval, tool: str) -> list[tuple[str, Scope]]:
 
 _FOLD = 400
 """If an argument has more characters than this, only its beginning is visible until a person unfolds it."""
-MOST = 200_000
-"""If an argument has more characters than this, the card at first shows only its beginning and its end."""
 
 
 def name_place(approval: Approval) -> str:
@@ -190,11 +175,8 @@ def name_place(approval: Approval) -> str:
     return f"{'asked in ' if approval.question else ''}call {approval.number} of this run"
 
 
-def question_html(approval: Approval, *, whole: bool = False, is_edited: bool = False) -> str:
-    """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out.
-
-    Unless `whole` is true, only the beginning and the end of an argument with more than `MOST` characters are shown.
-    """
+def question_html(approval: Approval, *, is_edited: bool = False) -> str:
+    """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out."""
     position = name_place(approval)
     where = f" {dim(inline(position), 'span')}" if position else ""
     # A screen reader reads an alert aloud wherever the focus is. It first ends its sentence if the alert is "polite".
@@ -207,10 +189,7 @@ def question_html(approval: Approval, *, whole: bool = False, is_edited: bool = 
         f'<div role="alert" aria-live="polite"><p class="tlj-title"><span class="tlj-ask" '
         f'aria-hidden="true">?</span> <b>{question}</b>{where}</p></div>'
     )
-    rows = (
-        (f"<code>{esc(str(name))}</code>", full_value(value, whole=whole))
-        for name, value in approval.input.items()
-    )
+    rows = ((f"<code>{esc(str(name))}</code>", full_value(value)) for name, value in approval.input.items())
     arguments = "" if is_edited else table(rows, head="th") or dim("no arguments", "p")
     origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
     why = dim(inline(words), "p") if (words := tell_why(approval)) else ""
@@ -229,39 +208,23 @@ def _what_it_does(approval: Approval) -> str:
     return fold(f"what it does{title}{' (source)' * bool(source)}", words + source)
 
 
-def left_out(approval: Approval) -> int:
-    """Return the length of the longest argument if the card at first leaves out its middle. Otherwise return 0."""
-    values = approval.input.values()
-    longest = max((len(one if isinstance(one, str) else value_text(one, 2)) for one in values), default=0)
-    return longest if longest > MOST else 0
-
-
-def full_value(value: object, *, whole: bool = False) -> str:
+def full_value(value: object) -> str:
     """Return an argument as HTML: a long text as text, any other value as JSON. Hidden characters are made visible."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
-        return _long(value, size, visible_text, first_line(value, 200), whole=whole)
-    if isinstance(value, (dict, list)) and len(value_text(value)) > 80:
+        text, beginning, make_visible = value, first_line(value, 200), visible_text
+    elif isinstance(value, (dict, list)) and len(beginning := value_text(value)) > 80:
         size = counted(len(value), "entry", "entries")
-        return _long(value_text(value, 2), size, visible_json, value_text(value), whole=whole)
-    return f'<code style="{INLINE_CODE}">{html.escape(visible_json(value_text(value)))}</code>'
-
-
-def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
-    """Return `text` and its `size` as HTML. A long text is folded behind `beginning`. `shown` makes hidden characters visible."""
+        text, make_visible = value_text(value, 2), visible_json
+    else:
+        return f'<code style="{INLINE_CODE}">{html.escape(visible_json(value_text(value)))}</code>'
     if len(text) <= _FOLD:
-        return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
-    parts = pre(html.escape(shown(text)))
-    if len(text) > MOST and not whole:
-        size += f", the middle {len(text) - MOST:,} characters are not on this page yet"
-        middle = f"… {len(text) - MOST:,} characters: “Show all” below shows them …"
-        first, last = (pre(html.escape(shown(part))) for part in (text[: MOST // 2], text[-MOST // 2 :]))
-        parts = f"{first}<p>{inline(middle)}</p>{last}"
-    start = html.escape(shorten(shown(beginning[:200]), 100))
+        return f'<pre style="{CODE}">{html.escape(make_visible(text))}</pre>{dim(size)}'
+    start = html.escape(shorten(make_visible(beginning[:200]), 80))
     return (
         f'<details><summary style="{SUMMARY}"><code style="{INLINE_CODE}">{start}</code> '
-        f"{dim(size, 'span')}</summary>{parts}</details>"
+        f"{dim(size, 'span')}</summary>{pre(html.escape(make_visible(text)))}</details>"
     )
 
 
