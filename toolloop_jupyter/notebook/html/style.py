@@ -80,7 +80,7 @@ _RULES = """
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
 @media (max-width:520px){.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{flex:1 1 100%;padding-left:1.5em}
- .tlj-answer.tlj.tlj td{overflow-wrap:anywhere;padding-right:8px}}
+ .tlj-answer.tlj.tlj td{overflow-wrap:anywhere}}
 @media (max-width:760px){.jp-OutputArea-output>.tlj.tlj.tlj{margin-left:8px!important}}
 @media print{.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
  .tlj details::details-content,details.tlj::details-content{content-visibility:visible!important;block-size:auto!important}}
