@@ -97,8 +97,8 @@ def decode_picture(data: object) -> bytes:
     if isinstance(data, tuple) and data:
         data = data[0]
     if isinstance(data, str):
-        data = attempt_call(base64.b64decode, data)
-    return data if isinstance(data, bytes) and detect_format(data) else b""
+        data = attempt_call(base64.b64decode, data + "==")  # some programs leave out the padding
+    return bytes(data) if isinstance(data, (bytes, bytearray)) and detect_format(bytes(data)) else b""
 
 
 def find_pictures(value: object) -> list[object]:

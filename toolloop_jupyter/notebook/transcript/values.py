@@ -13,7 +13,6 @@ import enum
 import functools
 import itertools
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -259,18 +258,12 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
 def _picture(kind: str, data: object, words: str) -> Shown | None:
     """Show a picture as an `<img>`: an SVG in it can neither run scripts nor load anything. Return None for invalid data."""
     is_svg = kind == "image/svg+xml"
-    data = str(data).encode("utf-8", "replace") if is_svg else data
-    if isinstance(data, (bytes, bytearray)):
-        encoded = base64.b64encode(data).decode()
-    else:
-        encoded = re.sub(r"\s+", "", str(data))
-    start = attempt_call(base64.b64decode, encoded[:64])
-    if not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", encoded) or isinstance(start, Raised):
+    raw = str(data).encode("utf-8", "replace") if is_svg else decode_picture(data)
+    if not raw or not (is_svg or f"image/{detect_format(raw)}" == kind):
         return None
-    if not is_svg and f"image/{detect_format(start)}" != kind:
-        return None
+    encoded = base64.b64encode(raw).decode()
     name = kind.removeprefix("image/").removesuffix("+xml").upper()
-    size = f"{name} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
+    size = f"{name} picture, {len(raw) / 1000:,.0f} kB"
     if len(encoded) > MOST_IMAGE:
         return Shown(f"<p>{size}: too large to keep in the notebook</p>", size, size)
     alt = esc(words[:200] or size)
