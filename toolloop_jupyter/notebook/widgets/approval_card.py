@@ -334,14 +334,9 @@ def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object])
 def _kinds(schema: Mapping[str, object]) -> set[object]:
     """Return the JSON types that a schema allows in its "type" and "anyOf"."""
     options = schema.get("anyOf")
-    parts = (
-        [schema, *(one for one in options if isinstance(one, Mapping))]
-        if isinstance(options, list)
-        else [schema]
-    )
-    named = [part.get("type") for part in parts if part is schema or len(part) <= 1 or "type" in part]
-    flat = [kind for one in named for kind in (one if isinstance(one, list) else [one])]
-    return {kind for kind in flat if kind is not None}
+    parts = [schema, *options] if isinstance(options, list) else [schema]
+    named = [part.get("type") for part in parts if isinstance(part, Mapping)]
+    return {kind for one in named for kind in (one if isinstance(one, list) else [one])} - {None}
 
 
 # --- the fields as widgets ---
