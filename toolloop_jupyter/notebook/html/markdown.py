@@ -229,11 +229,8 @@ _MACRO = re.compile(r"\\(\\|[A-Za-z]+)")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 # `\\[9999em]` makes a gap of this height. The column format of an `array` can contain lengths and repetitions.
 _LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
-# "$20 in US$": an amount, then words.
-_MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
-_NO_TEX = re.compile(r"[^\\^_={}+*<>|]*")
 _TEX_GROUP = re.compile(r"\\[A-Za-z]+\s*\{[^{}]*\}")
-_SAID = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\u00a5\u20b9]")
+_WORDS = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\u00a5\u20b9]")
 
 
 def _is_plain_notation(tex: str) -> bool:
@@ -273,11 +270,8 @@ def as_source(page: str) -> str:
 
 def _is_money(content: str) -> bool:
     """Return True if the text between two `$` signs is an amount and words, for example "$5 (= €4) or 6 US$"."""
-    if not content[:1].isdigit() or content.isdigit():
-        return content.startswith("$")
-    if _MONEY.match(content) and _NO_TEX.fullmatch(content):
-        return True
-    return _SAID.search(_TEX_GROUP.sub("", content)) is not None
+    has_words = _WORDS.search(_TEX_GROUP.sub("", content)) is not None
+    return content.startswith("$") or (content[0].isdigit() and has_words)
 
 
 _FORMULAS = {
