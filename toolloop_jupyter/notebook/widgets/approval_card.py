@@ -357,29 +357,25 @@ class Field:
 
     def __init__(self, spec: FieldSpec) -> None:
         self.spec = spec
-        self.input = _input(spec)
+        given = {"value": spec.shown, "description": _label(spec.name)}
+        # Without continuous updates, the front-end sends a text when the focus leaves the field: before the next click. If the
+        # front-end sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a
+        # click could reach the kernel before the new text.
+        match spec.kind:
+            case "checkbox":
+                self.input = ipywidgets.Checkbox(**given, indent=False)
+            case "choice":
+                self.input = ipywidgets.Dropdown(options=spec.choices, **given)
+            case "text" | "number":
+                self.input = ipywidgets.Text(**given, continuous_update=False)
+            case _:
+                rows = sum(1 + len(line) // _LONG_LINE for line in str(spec.shown).split("\n"))
+                self.input = ipywidgets.Textarea(**given, rows=min(max(rows, 3), 16), continuous_update=False)
         if spec.kind != "checkbox":
             self.input.style.description_width = "initial"
         note = [ipywidgets.HTML(spec.note_html)] if spec.note_html else []
         self.widget = ipywidgets.VBox([self.input, *note])
         self.widget.add_class("tlj-field")
-
-
-def _input(spec: FieldSpec) -> ipywidgets.Widget:
-    # Without continuous updates, the front-end sends a text when the focus leaves the field: before the next click. If the
-    # front-end sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a click
-    # could reach the kernel before the new text.
-    given = {"value": spec.shown, "description": _label(spec.name)}
-    match spec.kind:
-        case "checkbox":
-            return ipywidgets.Checkbox(**given, indent=False)
-        case "choice":
-            return ipywidgets.Dropdown(options=spec.choices, **given)
-        case "text" | "number":
-            return ipywidgets.Text(**given, continuous_update=False)
-    rows = sum(1 + len(line) // _LONG_LINE for line in str(spec.shown).split("\n"))
-    rows = min(max(rows, 3), 16)
-    return ipywidgets.Textarea(**given, rows=rows, continuous_update=False)
 
 
 class EditForm:
