@@ -13,6 +13,7 @@ from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.core.events import Mistake, ToolDefinitionError
 from toolloop_jupyter.core.text import keys
 from toolloop_jupyter.core.tools import InvalidArguments, make_tools
+from toolloop_jupyter.mcp import schema as schema_module
 from toolloop_jupyter.mcp.schema import (
     SchemaArguments,
     UnusableSchema,
@@ -548,6 +549,31 @@ def test_long_lists_are_checked_without_comparing_all(part, fits, wrong, monkeyp
     assert find_problem(schema, {"a": fits}) == ""
     assert find_problem(schema, {"a": wrong}) != ""
     assert len(compared) <= 2 * len(fits)
+
+
+@pytest.mark.parametrize(("parts", "names"), [(1, 5_000), (500, 5)])
+def test_few_of_many_faults_are_explained(parts, names, monkeypatch):
+    """A value with very many unknown arguments, or with the same ones in many parts: only some are compared with all names."""
+    explained = []
+    monkeypatch.setattr(schema_module, "explain_unknown", lambda name, _: explained.append(name) or name)
+    schema = {
+        "type": "object",
+        "properties": {"a": {"allOf": [{"$ref": "#/$defs/d"}] * parts}},
+        "$defs": {"d": {"additionalProperties": False}},
+    }
+    with pytest.raises(InvalidArguments, match=r"a\.x0: x0\n"):
+        SchemaArguments("f", schema).read({"a": {f"x{number}": 1 for number in range(names)}})
+    assert len(explained) <= 100
+
+
+def test_an_argument_that_another_part_allows_is_not_called_unknown():
+    """`unevaluatedProperties` does not say which argument is unknown: the message does not name one that is allowed."""
+    part = {"allOf": [{"properties": {"x": {}}}], "unevaluatedProperties": False}
+    schema = {"type": "object", "properties": {"a": part}}
+    assert find_problem(schema, {"a": {"x": 1}}) == ""
+    assert find_problem(schema, {"a": {"x": 1, "y": 2}}).startswith(
+        "a: does not fit unevaluatedProperties false"
+    )
 
 
 def test_definitions_that_double_come_to_an_end():

@@ -7,6 +7,7 @@ patterns are not tried here, but only by the server.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import urllib.parse
@@ -43,7 +44,10 @@ MOST_PARTS = 2_000
 """How many schemas a schema may contain. The outer schema counts, too. The check of each schema takes a millisecond."""
 _LONGEST_CHAIN = 50
 """How many references may follow each other: a `$ref` to a part that is a `$ref` again, and so on."""
-_MOST = 10  # the most problems that one message lists
+_MOST = 10
+"""How many problems one message lists at most."""
+_MOST_EXPLAINED = 100
+"""How many problems are explained at most, if many of them are equal. The search for a similar name takes long."""
 _TYPES = {
     "integer": "an integer",
     "number": "a number",
@@ -187,8 +191,8 @@ def _list_left_out(schema: JsonSchema) -> frozenset[str]:
     """Return the keywords that are left to the server."""
     text = json.dumps(schema)
     left_out = _SLOW | (_TRY_NAME_PATTERNS if '"patternProperties"' in text else set())
-    is_exact = not any(f'"{keyword}"' in text for keyword in (*_SLOW, "patternProperties"))
-    return left_out if is_exact else left_out | _REFUSE_WHAT_FITS
+    has_some = any(f'"{keyword}"' in text for keyword in (*_SLOW, "patternProperties"))
+    return left_out | _REFUSE_WHAT_FITS if has_some else left_out
 
 
 @functools.lru_cache(maxsize=32)
@@ -244,9 +248,10 @@ def _check_value(schema: JsonSchema, value: object, shown: Mapping[str, str]) ->
     made = checker(schema, registry=Registry())
     token = _left.set([_WORK + _WORK_PER_CHARACTER * len(json.dumps(value))])
     problems: dict[str, None] = {}
+    lines = (line for error in made.iter_errors(value) for line in _explain(error, shown))
     try:
-        for error in made.iter_errors(value):
-            problems.update(dict.fromkeys(_explain(error, shown)))
+        for line in itertools.islice(lines, _MOST_EXPLAINED):
+            problems[line] = None
             if len(problems) > _MOST:
                 break
     finally:
@@ -268,10 +273,10 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
         for name in wanted if isinstance(wanted, list) else ():
             if name not in given:
                 yield f"{write(name)}: missing, and required"
-    elif kind in ("additionalProperties", "unevaluatedProperties") and isinstance(given, Mapping):
+    elif kind == "additionalProperties" and wanted is False and isinstance(given, Mapping):
         known = [*(error.schema.get("properties") or {})] if isinstance(error.schema, Mapping) else []
         named = known if path else [shown.get(name, name) for name in known]
-        for name in (name for name in given if name not in known and wanted is False):
+        for name in (name for name in given if name not in known):
             yield f"{write(name)}: {explain_unknown(name, named)}"
     elif kind == "type":
         kinds = wanted if isinstance(wanted, list) else [wanted]
