@@ -74,8 +74,7 @@ class Assembly:
         self.calls = Calls(frozenset(names))
         self.words = Words()
         self.attachments = Attachments()
-        self.returned: ReturnedFields | None = None
-        """Collects the fields that go back to the provider unchanged; None if no such field has come."""
+        self.returned = ReturnedFields()
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
         self.usage: object = None
@@ -125,10 +124,11 @@ class Assembly:
         if function := fields.get("function_call"):
             self.calls.add_old(read_fields(function))
         own = fields.get("provider_specific_fields")
-        if own or has_parts or not _ATTACHMENTS.isdisjoint(fields):
+        if (
+            own or has_parts or any(map(fields.get, _ATTACHMENTS))
+        ):  # each delta of LiteLLM has an "audio", mostly None
             self.attachments.take(fields)
         if own or not _RETURNED.isdisjoint(fields):
-            self.returned = self.returned or ReturnedFields()
             self.returned.add(fields)
         return shown
 
@@ -163,15 +163,11 @@ class Assembly:
             message["tool_calls"] = calls
         if thought := self.words.thought:
             message["reasoning_content"] = thought
-        if self.attachments:
-            addresses = [
-                one.address for one in self.attachments.all() if one.kind == "picture" and one.address
-            ]
-            images = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
-            message.update({"images": join_surrogates_in(images)} if images else {})
-        if self.returned is not None:
-            message.update(join_surrogates_in(self.returned.as_sent()))
-        return message
+        pictures = [one.address for one in self.attachments.all() if one.kind == "picture" and one.address]
+        if pictures:
+            images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
+            message["images"] = join_surrogates_in(images)
+        return message | join_surrogates_in(self.returned.as_sent())
 
 
 @dataclass
@@ -253,8 +249,6 @@ class Calls:
         """The calls from OpenAI's old `function_call` field. They are collected separately from `tool_calls`."""
         self.has_too_many = False
         """True if there are more than MOST_CALLS calls. All further fragments are then ignored."""
-        self.keep_data = False
-        """True if a call has fields that go back to the provider unchanged."""
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self._old is not None
@@ -299,7 +293,6 @@ class Calls:
             if arguments:
                 call.extend(arguments)
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
-                self.keep_data = True
                 call.keep_extra(fragment, body)
 
     def add_old(self, function: Fields) -> None:

@@ -133,6 +133,7 @@ class ModelCall:
         """The number of requests that were sent, without those that cost nothing. If the call fails, none has brought a usage."""
         self._gate, self._on_delta, self._shown = gate or Gate(), on_delta, _Shown(emit)
         self._is_ours = providers.is_ours(request.model)
+        self.is_free = is_free(request.model)
         self._start()
 
     def _start(self) -> None:
@@ -141,11 +142,6 @@ class ModelCall:
         self._cost: float | None = None
         self._has_begun = False
         """True if the answer to the last request has begun."""
-
-    @property
-    def is_free(self) -> bool:
-        """True if the call costs nothing, even if it fails (see `client.is_free`)."""
-        return is_free(self.request.model)
 
     @property
     def shown(self) -> str:
@@ -309,8 +305,7 @@ class ModelCall:
         # Anthropic refuses a conversation with the same id twice. The ids of all earlier tool calls are in the tool messages.
         earlier = self.request.messages if assembly.calls else ()
         message = assembly.message(set(map(methodcaller("get", "tool_call_id"), earlier)))
-        # Only fields that go back to the provider can be nested deeply.
-        if (assembly.returned is not None or assembly.calls.keep_data) and is_deeper(message):
+        if is_deeper(message):
             raise ModelCallFailed(_TOO_DEEP, "Run again.")
         sent, received = read_count(usage.get("prompt_tokens")), read_count(usage.get("completion_tokens"))
         cached = read_cached(usage) if usage else (None, None)
