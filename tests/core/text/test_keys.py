@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import sys
+import threading
 import time
 from html.parser import HTMLParser
 from urllib.parse import quote
@@ -335,3 +338,18 @@ def test_keys_that_litellm_finds_by_itself_are_known(monkeypatch):
     monkeypatch.setattr(litellm, "openai_key", keys["openai"])
     monkeypatch.setattr(litellm, "some_new_key", keys["new"], raising=False)
     assert set(keys.values()) <= set(hiding.find_environment_keys())
+
+
+def test_a_run_may_begin_while_another_prints():
+    """A text can be printed while another thread remembers the keys of its run."""
+    words = map("".join, itertools.product("abcdefghijkl", repeat=9))
+    thread = threading.Thread(target=lambda: [remember([word]) for word in itertools.islice(words, 20_000)])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        while thread.is_alive():
+            assert KeyFilter().add("Hi.") == "Hi."
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()

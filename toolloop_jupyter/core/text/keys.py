@@ -292,7 +292,8 @@ class KeyFilter:
     def add(self, delta: str) -> str:
         """Add the next piece. Return the text that can be printed now."""
         text = self._waiting + delta
-        patterns = (pattern for key in _known for pattern in _make_patterns(key))
+        # `list`: meanwhile, another thread may remember a key
+        patterns = (pattern for key in list(_known) for pattern in _make_patterns(key))
         cut = min([len(text), *(pattern.find_unfinished(text) for pattern in patterns)])
         self._waiting = text[cut:]
         return hide(text[:cut])
