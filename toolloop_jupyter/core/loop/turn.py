@@ -362,7 +362,7 @@ def _store_reply(history: History, reply: Reply) -> list[SentCall]:
 
 def _add_failed(turn: Turn, call: ModelCall, began: float) -> None:
     """Add a failed or cancelled model call to the cost: its time, and how many of its requests the provider may bill."""
-    usage = Usage(calls=call.without_usage)
+    usage = Usage(calls=call.billable)
     span = Span("model", call.request.model, began, turn.spent.now(), is_error=True)
     turn.spend(span, usage, 0.0 if call.is_free or not usage.calls else None)
 

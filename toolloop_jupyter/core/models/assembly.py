@@ -3,20 +3,21 @@
 LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a tool call without an id, and merges two calls with the same
 index. So this module builds the tool calls itself. A *fragment* is one item of `tool_calls` in a delta.
 
-These rules find the call that a fragment belongs to:
+These rules find the call that a fragment belongs to. A call is *complete* if its arguments have begun, and no bracket or string
+in them is still open.
 
 - A fragment with a known id belongs to the call with this id. Any other fragment belongs to the last call at its index.
-- There is one exception: a fragment has no known id and no name, the call at its index is complete, and the newest call is
-  incomplete. The fragment then belongs to the newest call. But if both calls are of the same tool, and the fragment repeats
-  the arguments of the complete call, it belongs to the complete call.
+- But a fragment without a known id and without a name belongs to the newest call, if the call at its index is complete and
+  the newest call is not. (If the fragment repeats the arguments of the complete call, and both calls are of the same tool, it
+  belongs to the complete call.)
 
 A fragment opens a new call in these cases:
 
 - It has a new id *and a name*. But if the call at its index has the same name and incomplete arguments, the fragment
   belongs to that call: some servers make up an id for each fragment.
-- It has a known id, and names another tool or begins new arguments at another index.
-- It has no id, and its name is not the name of the call at its index. In addition, the arguments of that call have begun,
-  or both names are names of tools.
+- It has a known id, but it names another tool, or it begins new arguments at another index.
+- It has no id, its name is not the name of the call at its index, and either the arguments of that call have begun, or both
+  names are names of tools.
 
 Repetitions and pieces:
 
@@ -109,7 +110,7 @@ class Assembly:
         return None
 
     def add(self, delta: object, *, whole: bool = False) -> tuple[str, str]:
-        """Add one delta, or a complete message if `whole` is True. Return (the text, the reasoning) that can be shown now."""
+        """Add one delta, or a complete message if `whole` is True. Return (the text, the thought) that can be shown now."""
         fields = read_fields(delta)
         content, thought = fields.get("content"), read_content(fields.get("reasoning_content"))
         if has_parts := isinstance(content, list):
@@ -133,9 +134,9 @@ class Assembly:
         return shown
 
     def end(self, *, is_cut: bool = False) -> tuple[str, str]:
-        """End the message. Return (the text, the reasoning) that was held back until now; a second call returns ("", "").
+        """End the message. Return (the text, the thought) that was held back until now; a second call returns ("", "").
 
-        In a complete message, a thought without a closing tag counts as text. `is_cut`: the message broke off.
+        `is_cut`: the message broke off. If it did not, a thought without a closing tag counts as text.
         """
         if self._has_ended:
             return "", ""
@@ -178,8 +179,8 @@ class _Call:
     """The call's index in the server's deltas; None if the server sends no index, or if the call is in a complete message."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Other fields of the call (`provider_specific_fields`, `extra_content`). They go back to the provider unchanged."""
-    begun: bool = False
-    """True if the arguments so far contain more than whitespace."""
+    has_begun: bool = False
+    """True if the arguments contain more than whitespace."""
     _parts: list[str] = field(default_factory=list)
     _depth: int = 0
     _in_string: bool = False
@@ -193,20 +194,20 @@ class _Call:
         return join_surrogates("".join(self._parts))
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the arguments have begun and no bracket or string in them is still open, or if they are too long."""
-        return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
+        return self.has_begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def ends_with_object(self, text: str) -> bool:
         """Return True if the arguments are complete, and their last fragment is `text`, the text of a JSON object."""
-        return self.whole and self._parts[-1] == text and text.lstrip().startswith("{")
+        return self.is_complete and self._parts[-1] == text and text.lstrip().startswith("{")
 
     def extend(self, text: str) -> None:
         """Append `text` to the arguments. Examine each character only once, with fast string methods."""
         text = text[: self._room]
         self._room -= len(text)
         self._parts.append(text)
-        self.begun = self.begun or not text.isspace()
+        self.has_begun = self.has_begun or not text.isspace()
         text = self._escape + text
         self._escape = ""
         if "\\" in text:
@@ -225,7 +226,7 @@ class _Call:
             return
         if self.name + name in names:
             self.name += name
-        elif name != self.name and not (self.name and self.begun):
+        elif name != self.name and not (self.name and self.has_begun):
             self.name = name if name.startswith(self.name) else self.name + name
 
     def keep_extra(self, fragment: Fields, body: Fields) -> None:
@@ -255,8 +256,8 @@ class Calls:
 
     @property
     def has_unfinished_call(self) -> bool:
-        """True if the arguments of any call are incomplete, or if the arguments of the last call have not begun."""
-        cut = any(not call.whole and (call.begun or call is self.calls[-1]) for call in self.calls)
+        """True if the arguments of a call have begun and are incomplete, or if those of the last call have not begun."""
+        cut = any(not call.is_complete and (call.has_begun or call is self.calls[-1]) for call in self.calls)
         return cut or (self._old is not None and self._old.has_unfinished_call)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
@@ -305,57 +306,60 @@ class Calls:
         """Return the call that a fragment belongs to; None if the fragment opens a new call."""
         here = self._at_index.get(index)
         known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
-        if call_id and known is not None and not self._shares_id(known, here, name, arguments):
+        if call_id and known is not None and not self._reuses_id(known, here, name, arguments):
             return known
         newest = self.calls[-1] if self.calls else None
         if here is None:
             return None if call_id or name else newest
-        if not name and here.whole and newest is not None and not newest.whole:
+        if not name and here.is_complete and newest is not None and not newest.is_complete:
             return here if newest.name == here.name and here.ends_with_object(arguments) else newest
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
-    def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
-        """Return True if a fragment has the id of `known` but opens a new call. Some servers give all calls the same id."""
+    def _reuses_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
+        """Return True if a fragment with the id of `known` opens a new call. Some servers give all calls the same id."""
         if not (name and known.name):
             return False
         if name != known.name:
-            return known.begun or self._are_two(known.name, name)
-        in_the_middle = known.begun and not known.whole
+            return known.has_begun or self._are_two_tools(known.name, name)
+        in_the_middle = known.has_begun and not known.is_complete
         return here is not known and in_the_middle and arguments.lstrip().startswith("{")
 
-    def _are_two(self, first: str, second: str) -> bool:
-        """Return True if `first` and `second` are the names of two known tools, and cannot be the two pieces of one name."""
+    def _are_two_tools(self, first: str, second: str) -> bool:
+        """Return True if these are the names of two tools, and not two pieces of the name of a third tool."""
         both = first in self._names and second in self._names
         return both and first + second not in self._names and not second.startswith(first)
 
     def _opens_new(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
         if call_id and call.id:
-            in_the_middle = call.begun and not call.whole and name == call.name
+            in_the_middle = call.has_begun and not call.is_complete and name == call.name
             return not in_the_middle or arguments.lstrip().startswith("{")
         if not call.name or name == call.name:
             return False
-        return call.begun or self._are_two(call.name, name)
+        return call.has_begun or self._are_two_tools(call.name, name)
 
     def as_sent(self, used: set[str]) -> Iterator[dict[str, Any]]:
         """Yield the calls in OpenAI format, without repeated calls. If the arguments of a call are several JSON objects, each
         object is a call. Each call has a different id that was not in `used`. The ids are added to `used`.
         """
-        count, told, calls = 0, set[tuple[str | int | None, str, str]](), self.calls
+        count, sent, calls = 0, set[tuple[str | int | None, str, str]](), self.calls
         if self._old is not None:  # its calls count only if `tool_calls` has none
-            calls = [call for call in calls if call.name or call.begun] or self._old.calls
+            calls = [call for call in calls if call.name or call.has_begun] or self._old.calls
         for call in calls:
-            several = split_objects(call.arguments)
-            if count + len(several) > MOST_CALLS:
-                several = [call.arguments]  # later, these arguments are refused: they are not one object
+            objects = split_objects(call.arguments)
+            if count + len(objects) > MOST_CALLS:
+                objects = [call.arguments]  # later, these arguments are refused: they are not one object
             # OpenAI refuses a name such as `functions.f` in a history.
             name = call.name
             sent_name = name if name in self._names else _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
-            place = call.id or call.index
-            for arguments in several:
-                mark = name, arguments.strip()
-                if place is not None and (place, *mark) in told:
+            id_or_index = call.id or call.index
+            for arguments in objects:
+                content = name, arguments.strip()
+                if id_or_index is not None and (id_or_index, *content) in sent:
                     continue
-                told |= {(place, *mark), (place if call.index is None else call.index, *mark)}
+                sent |= {
+                    (id_or_index, *content),
+                    (id_or_index if call.index is None else call.index, *content),
+                }
                 count += 1
                 call_id = join_surrogates(call.id) if len(call.id) <= _LONGEST_ID else ""
                 call_id = call_id if call_id and call_id not in used else new_call_id()
@@ -474,10 +478,7 @@ class Words:
         return text, reasoning
 
     def end(self, *, is_cut: bool) -> tuple[str, str]:
-        """End the message. Return (the text, the thought) that was held back until now.
-
-        In a complete message, a thought without a closing tag counts as text. `is_cut`: the message broke off.
-        """
+        """End the message, as `Assembly.end` does."""
         rest, self._held, self._is_plain = self._held, "", True
         if self._opening and is_cut:
             self._tagged.append(rest)
@@ -582,8 +583,8 @@ _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
 """Types of content parts that are not attachments. Other code reads these parts."""
 _ATTACHED = {"images": "image_url", "annotations": "", "files": "file"}
-"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. Field -> the type of an
-item that is only an address; "" if this field has no such items."""
+"""Fields that hold lists of attachments, in a delta or in its `provider_specific_fields`. An item may be only an address.
+Field -> the type of such an item; "" if the field has no such items."""
 _SOURCES = frozenset({"citations", "citation", "search_results"})
 """Fields that hold the sources of an answer: in a chunk (Perplexity), or in `provider_specific_fields` (Anthropic)."""
 _ATTACHMENTS = frozenset({*_ATTACHED, *_SOURCES, "audio"})

@@ -129,8 +129,8 @@ class ModelCall:
     ) -> None:
         """`is_last`: True if no fallback model is called when this call fails."""
         self.request, self._is_last = request, is_last
-        self.without_usage = 0
-        """The number of requests that were sent, without those that cost nothing. If the call fails, none has brought a usage."""
+        self.billable = 0
+        """The number of requests that the provider may bill. A request that it refused, or never received, costs nothing."""
         self._gate, self._on_delta, self._shown = gate or Gate(), on_delta, _Shown(emit)
         self._is_ours = providers.is_ours(request.model)
         self.is_free = is_free(request.model)
@@ -141,7 +141,7 @@ class ModelCall:
         self.assembly = Assembly({tool["function"]["name"] for tool in self.request.tools})
         self._cost: float | None = None
         self._has_begun = False
-        """True if the answer to the last request has begun."""
+        """True if the server has begun to answer the last request."""
 
     @property
     def shown(self) -> str:
@@ -167,12 +167,11 @@ class ModelCall:
                 return self._reply(time.monotonic() - started)
             if not self._has_begun and (option := find_refused_option(error, keywords)):
                 # The request is sent again at once, without the refused option. This does not count as a retry.
-                self.without_usage -= 1
+                self.billable -= 1
                 _refused.setdefault(server, set()).add(option)
                 await self._shown.emit(Retry(1, _WITHOUT[option]))
                 continue
-            # A request costs nothing if the server refused it or never received it.
-            self.without_usage -= not (self._has_begun or is_cut(error))
+            self.billable -= not (self._has_begun or is_cut(error))
             await self._shown.add(self.assembly, *self.assembly.end(is_cut=True))
             tries += pause is None
             if pause is None and (tries > again or is_final(error)):
@@ -184,8 +183,8 @@ class ModelCall:
     async def _send(self, keywords: dict[str, Any]) -> tuple[BaseException | None, float | None]:
         """Send one request as soon as the gate allows it. Return (the error or None, the seconds of a pause or None).
 
-        During a pause, the gate holds back all requests. After the pause, the failed request is sent again. This does not
-        count as a retry.
+        During a pause, the gate holds back all requests. After the pause, the failed request is sent again, and this is not
+        counted as a retry.
         """
         await self._gate.enter()
         status: int | None = None
@@ -236,7 +235,7 @@ class ModelCall:
 
         If the server sends one JSON document in place of a stream, send the request again, without streaming.
         """
-        self.without_usage += 1
+        self.billable += 1
         self._has_begun = False
         if self._is_ours:
             response: Any = await providers.ask(keywords)
@@ -280,7 +279,7 @@ class ModelCall:
         return not (stream.is_json and assembly.is_empty)
 
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
-        """Add a chunk, or a complete response as one big delta, and show its new text.
+        """Add a chunk (`whole`: a complete response, as one big delta), and show its new text.
 
         Raises TooManyCalls if the answer has too many tool calls. The rest of the answer is then not read.
         """
@@ -312,8 +311,8 @@ class ModelCall:
         return Reply(
             message=message,
             finish_reason=assembly.finish_reason,
-            usage=Usage(sent, received, self.without_usage, *cached),
-            cost=cost if self.without_usage == 1 or self.is_free else None,
+            usage=Usage(sent, received, self.billable, *cached),
+            cost=cost if self.billable == 1 or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,
             attachments=assembly.attachments.all(),

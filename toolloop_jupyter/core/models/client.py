@@ -390,19 +390,21 @@ _SUPPORTS = {
 """For each kind of content in a prompt: the name of LiteLLM's function that says whether a model takes this content."""
 
 
-def _find_place(model: str) -> tuple[str, str] | None:
+def _split_model(model: str) -> tuple[str, str] | None:
     """Return (the name, the provider) that LiteLLM reads from `model`. Return None if LiteLLM finds no provider, or if the model
     is Python code.
     """
-    found = None if is_ours(model) else attempt_call(load_litellm().get_llm_provider, model)
-    return None if found is None or isinstance(found, Raised) else (found[0], found[1])
+    if is_ours(model):
+        return None
+    found = attempt_call(load_litellm().get_llm_provider, model)
+    return None if isinstance(found, Raised) else (found[0], found[1])
 
 
-def _map_options(place: tuple[str, str], **options: object) -> Fields | None:
+def _map_options(parts: tuple[str, str], **options: object) -> Fields | None:
     """Return the completion options in the provider's form, as LiteLLM converts them; None if LiteLLM refuses an option."""
-    (name, where), litellm = place, load_litellm()
+    (name, provider), litellm = parts, load_litellm()
     mapped = attempt_call(
-        lambda: litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
+        lambda: litellm.get_optional_params(model=name, custom_llm_provider=provider, **options)
     )
     return None if isinstance(mapped, Raised) else mapped
 
@@ -422,22 +424,22 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
     facts are not in LiteLLM: Gemini before version 3 refuses JSON answers together with tools, and Ollama's `format` makes
     even the first token JSON, so the model never calls a tool.
     """
-    place = _find_place(model)
-    if place is None:
+    parts = _split_model(model)
+    if parts is None:
         return True  # if the name is wrong, the error of the model call will say so
-    name, where = place
+    name, provider = parts
     if not tools:
-        return _map_options(place, response_format=response_format) is not None
-    if where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name)):
+        return _map_options(parts, response_format=response_format) is not None
+    if provider.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name)):
         return False
-    mapped = _map_options(place, response_format=response_format, tools=tools)
+    mapped = _map_options(parts, response_format=response_format, tools=tools)
     return mapped is not None and "json_tool_call" not in str(mapped.get("tool_choice"))
 
 
 def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
     """Return True if the model supports `tool_choice="none"`. LiteLLM (1.110) refuses it for Bedrock and others."""
-    place = _find_place(model)
-    return place is None or _map_options(place, tools=tools, tool_choice="none") is not None
+    parts = _split_model(model)
+    return parts is None or _map_options(parts, tools=tools, tool_choice="none") is not None
 
 
 def find_cache_marks(
@@ -458,10 +460,10 @@ def find_cache_marks(
         if not (asked or (not own and "claude" in model.lower())) or any(map(_is_marked, list_messages())):
             return {}
         return {"cache_control_injection_points": [dict(point) for point in _POINTS]}
-    place = None if own else _find_place(model)
-    if place is None or place[1] not in _MARKED or "claude" not in place[0].lower():
+    parts = None if own else _split_model(model)
+    if parts is None or parts[1] not in _MARKED or "claude" not in parts[0].lower():
         return {}
-    knows = attempt_call(load_litellm().utils.supports_prompt_caching, *place)
+    knows = attempt_call(load_litellm().utils.supports_prompt_caching, *parts)
     return {"enable_prompt_caching": True} if knows is True else {}
 
 
@@ -477,7 +479,7 @@ def choose_picture_place(
 
     If `wish` is "never", the model gets no pictures. If `wish` is "auto", LiteLLM's `supports_vision` decides. If `wish` is
     "always", the model gets pictures: LiteLLM does not know the groups of a gateway and the models of private servers.
-    `answers`: the object that answers if the model is Python code. Its `takes_images` decides in place of LiteLLM.
+    `answers`: the object that answers if the model is Python code. Its `takes_images` decides, not LiteLLM.
     """
     if wish == "never":
         return None
@@ -486,8 +488,8 @@ def choose_picture_place(
         return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
     if wish == "auto" and not _supports(model, "pictures"):
         return None
-    place = _find_place(model)
-    return "tool" if place is not None and place[1] in _IN_TOOL else "user"
+    parts = _split_model(model)
+    return "tool" if parts is not None and parts[1] in _IN_TOOL else "user"
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
@@ -518,17 +520,17 @@ def find_price(model: str, usage: object) -> float | None:
         return float(told)
     if is_ours(model):
         return None if model.startswith(REPLAYED) else 0.0
-    place = None if usage is None or model.startswith(PROXY) else _find_place(model)
-    if place is None:
+    parts = None if usage is None or model.startswith(PROXY) else _split_model(model)
+    if parts is None:
         return None
-    (name, where), litellm = place, load_litellm()
+    (name, provider), litellm = parts, load_litellm()
     # LiteLLM (1.110) would raise ModelNotMappedError, or return 0, for a model that is not in its price list.
-    if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
+    if name not in litellm.model_cost and f"{provider}/{name}" not in litellm.model_cost:
         return None
-    parts = attempt_call(
-        lambda: litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=usage)
+    costs = attempt_call(
+        lambda: litellm.cost_per_token(model=name, custom_llm_provider=provider, usage_object=usage)
     )
-    return None if isinstance(parts, Raised) else float(sum(parts))
+    return None if isinstance(costs, Raised) else float(sum(costs))
 
 
 def read_cost(hidden: object) -> float | None:

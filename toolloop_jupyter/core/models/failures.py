@@ -23,7 +23,7 @@ CLEAN_END = "Stream ended before a finish_reason was received"
 """LiteLLM's message for a stream that ended without a finish_reason."""
 LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry waits only this long."""
-MOST = 600
+_LONGEST_SHOWN = 600
 """The most characters of a provider's error text that are shown."""
 MOST_READ = 20_000
 """The most characters of a provider's error text that are read. A server may answer with megabytes."""
@@ -132,7 +132,7 @@ def redact(text: str, secrets: Mapping[str, object] | None = None) -> str:
 
 
 def clean(text: str, request: Request) -> str:
-    """Return a provider's text without control characters and API keys. The header `x-litellm-tags` is not a key."""
+    """Return a provider's text without control characters and API keys."""
     return redact(plain(text), request.secrets)
 
 
@@ -235,7 +235,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     for name in (kind, original_kind):
         text = text.replace(f"litellm.{name}: ", "").replace(f"{name}: ", "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
-    short = text if len(text) <= MOST else text[:MOST] + " …"
+    short = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + " …"
     if isinstance(error, StreamCut | AnswerBroken) or (
         kind == "MidStreamFallbackError" and original is not error
     ):
@@ -263,7 +263,7 @@ def log_unexpected(error: BaseException) -> str:
 
 
 def _find_own_words(error: BaseException | None) -> str:
-    """Return the message that a ScriptedModel or a Replay has written for the person, unchanged; "" if there is none."""
+    """Return the message of the PlainRefusal that is `error` or one of its causes; "" if there is none."""
     for _ in range(8):
         if isinstance(error, PlainRefusal):
             return get_message(error)
