@@ -168,7 +168,8 @@ class Assembly:
         if pictures:
             images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
             message["images"] = join_surrogates_in(images)
-        return message | join_surrogates_in(self.returned.as_sent())
+        message.update(join_surrogates_in(self.returned.as_sent()))
+        return message
 
 
 @dataclass
