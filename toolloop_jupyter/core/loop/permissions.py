@@ -77,14 +77,12 @@ def _show(value: object) -> str:
     return shorten_repr(value, 500) + ("" if type(value) is str else f" of type {type(value).__name__}")
 
 
-def check_names(policy: object, tools: Sequence[Tool]) -> None:
+def check_names(policy: Mapping[object, object], tools: Sequence[Tool]) -> None:
     """Raise ValueError if a key of `policy` seems to be a misspelt tool name, and the mistake makes `policy` less strict.
 
     For example, with `{"delte": "ask", "*": "full"}` the tool `delete` would run without a question. A key that resembles
     no tool name is allowed, since one mapping may serve several runs.
     """
-    if not isinstance(policy, Mapping):
-        return
     known = {tool.name for tool in tools}
     rules: dict[object, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
     otherwise = rules.get("*", "ask")

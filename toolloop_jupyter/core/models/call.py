@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable, Collection
+from collections.abc import AsyncIterable, Callable, Collection, Iterable
 from operator import methodcaller
 from typing import Any, TypeAlias
 
@@ -320,11 +320,9 @@ class ModelCall:
         )
 
 
-_CACHED = (
-    ("cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens"),
-    ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens"),
-)
-"""Fields of a usage, for (tokens read from the cache, tokens written to it). In each tuple, the first number counts."""
+_READ = ("cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
+_WRITTEN = ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens")
+"""Fields of a usage: the tokens read from the cache, and those written to it. The first field with a number counts."""
 
 
 def read_cached(usage: Fields) -> tuple[int | None, int | None]:
@@ -333,8 +331,11 @@ def read_cached(usage: Fields) -> tuple[int | None, int | None]:
     `usage` has the fields of Anthropic, OpenAI, DeepSeek, or Gemini (in LiteLLM 1.110's form).
     """
     fields = {**usage, **read_fields(usage.get("prompt_tokens_details"))}
-    read, written = (
-        next((max(0, count) for count in map(fields.get, names) if type(count) is int), None)
-        for names in _CACHED
-    )
-    return read, written
+    return _find_count(fields, _READ), _find_count(fields, _WRITTEN)
+
+
+def _find_count(fields: Fields, names: Iterable[str]) -> int | None:
+    for name in names:
+        if type(count := fields.get(name)) is int:
+            return max(0, count)
+    return None

@@ -194,7 +194,8 @@ def build_config(host: Host = Config.host, /, **keywords: Unpack[Keywords]) -> C
     plain = check_values({name: keywords.get(name) for name in _PLAIN})
     options, metadata = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
     tools = make_tools(() if (tools := keywords.get("tools")) is None else tools)
-    check_names(permissions, tools)
+    if isinstance(permissions, Mapping):
+        check_names(permissions, tools)
     where = keywords.get("api_key"), keywords.get("api_base"), metadata
     routes = find_routes((keywords.get("model"), *options.fallback), *where)
     if given := options.completion_kwargs:
