@@ -31,7 +31,7 @@ from ..events import (
 from ..execution import Outcome, RunEnded, ToolTimeout, in_thread, run_function
 from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses
 from ..text import join_surrogates, settle_lines
-from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
+from ..tools import InvalidArguments, Tool, ToolContext, Version, suggest
 from .config import find_approver
 from .permissions import Permit, Refused, find_mode, wait_for_decision
 from .turn import Answer, SentCall, Turn, TurnEnd, ask_model, find_limit
@@ -93,12 +93,16 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
     ruling: Permit | Approval | None = None
     try:
         await turn.outlet.emit(call)
-        bound = _bind(turn, sent, tool, refusal)
+        if refusal:
+            raise Refused(refusal)
+        if tool is None:
+            raise Refused(suggest(sent.wire_name, turn.config.tools), "invalid")
+        bound = tool.bind(sent.arguments)
         mode, why = await find_mode(turn.config.approvals.permissions, bound)
         await turn.observers.await_hook(Observer.before_call, call, bound.json)
         if mode == "ask":
             async with gate.ask_person():
-                shown = Version.of(bound.tool.function)
+                shown = Version.of(tool.function)
                 permit = turn.permissions.find_earlier(bound, shown)
                 if permit is None:
                     ruling = turn.permissions.make_question(call, bound, shown, why, turn.tool_calls)
@@ -108,12 +112,14 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
             permit = Permit(bound, Decision(allowed=True, reason=why, by="policy") if why else None)
         ruling = permit
         await turn.observers.await_hook(Observer.before_tool, call, permit.bound.json)
-        async with gate.use_tool(bound.tool.function, parallel=bound.tool.settings.parallel):
+        async with gate.use_tool(tool.function, parallel=tool.settings.parallel):
             turn.outlet.checkpoint()
             turn.history.answer(call.id, CANCELLED)
             started = time.monotonic()
             ran = await _run(turn, call, permit)
         result = await _make_result(turn, call, permit, ran, time.monotonic() - started)
+    except InvalidArguments as error:
+        result = _fail(call, join_surrogates(str(error)), "invalid", None)
     except Refused as refused:
         result = _fail(call, join_surrogates(refused.message), refused.status, refused.decision)
     except BaseException:  # the call has no result of its own, but observers and readers still get one
@@ -128,18 +134,6 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
         end = turn.spent.now()
         turn.spent.spans.append(Span("tool", call.name, began, end, is_error=result.is_error))
     turn.outlet.checkpoint()
-
-
-def _bind(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str) -> BoundCall:
-    """Return the call with its checked arguments. Raises Refused for a `refusal`, an unknown tool or invalid arguments."""
-    if refusal:
-        raise Refused(refusal)
-    if tool is None:
-        raise Refused(suggest(sent.wire_name, turn.config.tools), "invalid")
-    try:
-        return tool.bind(sent.arguments)
-    except InvalidArguments as error:
-        raise Refused(str(error), "invalid") from None
 
 
 async def ask(turn: Turn, approval: Approval) -> Decision:
