@@ -81,6 +81,26 @@ def test_a_tool_that_is_not_there(name: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+def test_a_proxy_hides_no_other_variable() -> None:
+    """An object that raises when it is looked at, as Flask's `request`, is no value for any option, and Tab offers the others."""
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:
+            raise RuntimeError("working outside of request context")
+
+    names = {"request": Proxy(), "shelf": Shelf().find}
+    for flag in ("-t", "-m", "-p", "-o", "--each", "--executor", "--attach"):
+        assert "request" not in naming.find_candidates(f"%%toolloop {flag} ", "", names)
+    assert naming.find_candidates("%%toolloop -t ", "", names) == {"shelf": "function"}
+    for name, message in (
+        ("shelv", "did you mean 'shelf'?"),
+        ("request", "'request' is a Proxy, not a tool"),
+    ):
+        with pytest.raises(Mistake, match=message):
+            naming.find_tools(names, [name])
+
+
 def test_a_model_is_not_expanded() -> None:
     """$name and {name} are told what to write instead."""
     with pytest.raises(Mistake, match="write --model fast"):

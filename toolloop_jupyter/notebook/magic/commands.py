@@ -19,12 +19,12 @@ from ...core.loop import SPENDING
 from ...core.models import explain_missing_bytecode
 from ...core.session import AsyncSession
 from ...core.text import hide, hide_in, leave_out_user, plain
-from ...core.tools import ToolSource, find_marked_tools, get_tool_name
+from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel, live
 from ..html import STYLE, block, counted, inline, table
 from ..live import Means, cut_bytes, last
 from ..transcript import Block, make_bundle, money, render, tell_tokens, write
-from .names import find_file, show_key
+from .names import find_file, is_source, list_variables, show_key
 from .options import (
     COMMANDS,
     OPTIONS,
@@ -271,7 +271,7 @@ def _doctor(book: Notebook, *words: str) -> None:
         *_describe_bytecode(),
         *_describe_kernel(click, awaits=book.autoawait),
         click,
-        *(Finding(name, *one.examine()) for name, one in book.names.items() if isinstance(one, ToolSource)),
+        *(Finding(name, *book.names[name].examine()) for name in list_variables(book.names, is_source)),
     ]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))

@@ -182,7 +182,7 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
                 why = f"{dotted} raised {type(inner.error).__name__}"
             raise Mistake(f"there is no {what} {dotted!r}: {why}")
         found = inner
-    if not fits(found):
+    if attempt_call(fits, found) is not True:
         raise Mistake(f"{dotted!r} is {_describe_kind(found)}, not {_add_article(what)}")
     return found
 
@@ -190,23 +190,26 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
 _OF_IPYTHON = ("In", "Out", "exit", "quit", "open", "get_ipython")
 
 
-def _list_variables(names: Names, fits: Fits = lambda _: True) -> list[str]:
-    """Return the names of the person's variables whose values `fits` accepts. Private and IPython's variables are left out."""
+def list_variables(names: Names, fits: Fits = lambda _: True) -> list[str]:
+    """Return the names of the person's variables whose values `fits` accepts. Private and IPython's variables are left out.
+
+    A lazy object or a proxy may raise an exception when `fits` looks at it. `fits` has then not accepted it.
+    """
     shown = (name for name in names if not name.startswith("_") and name not in _OF_IPYTHON)
-    return [name for name in shown if fits(names[name])]
+    return [name for name in shown if attempt_call(fits, names[name]) is True]
 
 
 def _find_near(names: Names, name: str, fits: Fits = lambda _: True) -> str:
     """Return the variable name that is most similar to `name`; "" if none is. Only variables that `fits` accepts count."""
-    candidates = {variable.lower(): variable for variable in _list_variables(names, fits)}
+    candidates = {variable.lower(): variable for variable in list_variables(names, fits)}
     near = difflib.get_close_matches(name.lower(), candidates, n=1)
     return candidates[near[0]] if near else ""
 
 
 def _describe_kind(found: object) -> str:
-    if inspect.isroutine(found):
+    if attempt_call(inspect.isroutine, found) is True:
         return "a function"
-    return "a class" if isinstance(found, type) else _add_article(type(found).__name__)
+    return "a class" if issubclass(type(found), type) else _add_article(type(found).__name__)
 
 
 def _add_article(noun: str) -> str:
@@ -249,9 +252,12 @@ def _find_tool(names: Names, name: str) -> object:
 
 def _holds_functions(value: object) -> bool:
     """Return whether `value` stands for several tools: a list of functions, or a source of tools."""
-    if isinstance(value, ToolSource):
-        return True
-    return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
+    of_functions = isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
+    return of_functions or isinstance(value, ToolSource)
+
+
+def is_source(value: object) -> bool:
+    return isinstance(value, ToolSource)
 
 
 def holds_rows(value: object) -> bool:
@@ -408,43 +414,39 @@ def _find_open_option(words: Sequence[str]) -> Option | None:
 def _list_values(option: Option, word: str, names: Names, sessions: Collection[str]) -> Iterable[str]:
     match option.kind:
         case Kind.MODEL | Kind.MODELS:
-            return {*_list_models(), *_list_variables(names, lambda value: isinstance(value, Answers))}
+            return {*_list_models(), *list_variables(names, lambda value: isinstance(value, Answers))}
         case Kind.TOOLS:
-            of_sources = (
-                f"{name}.{one}"
-                for name in _list_variables(names)
-                if isinstance(source := names[name], ToolSource)
-                for one in source.list_tools()
-            )
-            functions = _list_variables(
+            sources: Any = {name: names[name] for name in list_variables(names, is_source)}
+            of_sources = (f"{name}.{one}" for name, source in sources.items() for one in source.list_tools())
+            functions = list_variables(
                 names, lambda value: inspect.isroutine(value) or _holds_functions(value)
             )
             return [*functions, *of_sources]
         case Kind.OUTPUT:
-            return _list_variables(names, _is_output)
+            return list_variables(names, _is_output)
         case Kind.SESSION:
             return sessions
         case Kind.POLICY:
-            return ["full", "ask", *_list_variables(names, _may_be_policy(names))]
+            return ["full", "ask", *list_variables(names, _may_be_policy(names))]
         case Kind.KEY:
-            return [name for name in {*os.environ, *_list_variables(names)} if names_key(name)]
+            return [name for name in {*os.environ, *list_variables(names)} if names_key(name)]
         case Kind.TABLE:
-            return _list_variables(names, lambda value: holds_rows(value) and not callable(value))
+            return list_variables(names, lambda value: holds_rows(value) and not callable(value))
         case Kind.EXECUTOR:
-            return _list_variables(names, _is_executor)
+            return list_variables(names, _is_executor)
         case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
             paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - pathlib would remove a typed ./
             if option.kind is Kind.FOLDER:
                 return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
             may_be_attached = option.kind is Kind.ATTACHED
-            values = _list_variables(names, lambda value: not (callable(value) or inspect.ismodule(value)))
+            values = list_variables(names, lambda value: not (callable(value) or inspect.ismodule(value)))
             return [*paths, *(values if may_be_attached else ())]
         case _:
             return option.check.choices
 
 
 def _may_be_policy(names: Names) -> Fits:
-    """Return a `fits` for `_list_variables`. It accepts a mapping of tools to modes, and a function that is not a tool."""
+    """Return a `fits` for `list_variables`. It accepts a mapping of tools to modes, and a function that is not a tool."""
     tools = find_marked_tools(names)
 
     def fits(value: object) -> bool:
