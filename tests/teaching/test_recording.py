@@ -342,6 +342,15 @@ def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
     assert '"content": "It is [key], see?"' in content
 
 
+def test_a_key_in_any_field_of_an_answer_is_left_out(tmp_path: Path) -> None:
+    """A server may repeat the request's headers in a field that is not of the message. The recording has only the message."""
+    path = tmp_path / "lesson.jsonl"
+    echo = {"content": "b", "echo": {"Authorization": "Bearer sk-abcdef123456789"}}
+    Recorder(path).record({"model": "m"}, [(0.1, {"content": "a"}), (0.2, echo)], {"finish_reason": "stop"})
+    assert "123456789" not in path.read_text(encoding="utf-8")
+    assert [delta["content"] for _, delta in Replay(path).calls[0].deltas] == ["ab"]
+
+
 HEADER = '{"toolloop-recording": 1}\n'
 
 
@@ -526,6 +535,15 @@ async def test_a_first_call_that_cannot_be_written_stops_the_recording(tmp_path:
     assert (await run(script(), observer=recorder)).text == "It is 8."
     assert len(told) == 1
     assert not path.exists()
+
+
+@pytest.mark.parametrize("field", ["provider_specific_fields", "a field of its own"])
+async def test_values_that_are_no_json(tmp_path: Path, field: str) -> None:
+    """If a provider adds values that are no JSON, they are recorded as text, and the run goes on."""
+    path = tmp_path / "lesson.jsonl"
+    model = ScriptedModel(deltas([{"content": "x", field: {"signature": b"SIG"}}]))
+    assert (await run(model, observer=Recorder(path))).stop_reason == "done"
+    assert "b'SIG'" in path.read_text(encoding="utf-8")
 
 
 async def test_a_warning_that_is_an_error_does_not_end_the_run(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ from .tape import (
     make_lines,
     shorten_path,
     write_call,
+    write_line,
 )
 
 _numbers = itertools.count(1)
@@ -127,7 +128,7 @@ class Recorder(Observer):
             written.insert(0, {"toolloop-recording": VERSION})
         if any(is_deeper(line, DEEPEST_LINE) for line in written):
             raise RecordingError("what the model sent is nested too deeply to be read again")
-        self._write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in written))
+        self._write("".join(map(write_line, written)))
         self.calls.append(call)
 
     def _write(self, text: str) -> None:

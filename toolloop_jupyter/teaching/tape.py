@@ -33,6 +33,7 @@ from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ..core.events import HarnessError, read_content, read_list
+from ..core.execution import attempt_call
 from ..core.models import Assembly, Delta
 from ..core.text import count_same, hide_in, hide_suspected, is_deeper, list_some, names_key, shorten
 
@@ -262,6 +263,16 @@ def make_lines(number: int, call: RecordedCall, before: RecordedCall | None) -> 
     ]
 
 
+def write_line(line: JsonObject) -> str:
+    return json.dumps(line, ensure_ascii=False, default=_write_object) + "\n"
+
+
+def _write_object(value: object) -> str:
+    """Return a value that is not JSON as text: an option such as a timeout, or a field that a provider has added."""
+    text = attempt_call(str, value)
+    return hide_suspected(text) if isinstance(text, str) else type(value).__name__
+
+
 # --- what is left out ------------------------------------------------------------------------------------------
 
 
@@ -289,9 +300,8 @@ def clean_tools(tools: Iterable[ReadObject]) -> list[JsonObject]:
 def list_options(request: ReadObject) -> JsonObject:
     """Return the completion options without API keys, headers and addresses. A schema's field "api_key" stays."""
     kept = {k: v for k, v in request.items() if not (v is None or k in _NO_OPTIONS or _is_private(k))}
-    options = json.loads(json.dumps(kept, default=str))  # an option may be an object, for example a timeout
-    schema = {"response_format": clean(options.pop("response_format"))} if "response_format" in kept else {}
-    return {**hide_in(options, _clean_text, _is_private), **schema}
+    schema = {name: clean(kept.pop(name)) for name in ("response_format",) if name in kept}
+    return {**hide_in(kept, _clean_text, _is_private), **schema}
 
 
 def _is_private(name: str) -> bool:
@@ -321,13 +331,17 @@ def _hash(encoded: str) -> str:
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
-    """Return the deltas without empty fields. If their message has an API key, return one delta: the message without it."""
+    """Return the deltas without empty fields. If they have an API key, return one delta: their message, without the key.
+
+    The key may be in any field of a delta: some servers repeat the request's headers in fields that are not of the message.
+    """
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
         for seconds, delta in deltas
     ]
     message = _assemble(kept)
-    if (cleaned := clean(message)) != message:
+    cleaned = clean(message)
+    if cleaned != message or any(hide_in(delta, hide_suspected) != delta for _, delta in kept):
         return [(kept[-1][0], make_delta(cleaned))]
     return [(seconds, delta) for seconds, delta in kept if delta]
 
