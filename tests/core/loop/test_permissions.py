@@ -529,10 +529,11 @@ async def test_an_unattended_setting_that_is_none_denies(unattended):
 
 
 @pytest.mark.parametrize("line", [_Liar(), _LyingText("y"), np.array(["y"]), None])
-def test_a_keyboard_that_gives_no_text_denies(line):
+def test_a_keyboard_that_gives_no_text_denies(line, monkeypatch):
     """A patched `input` that answers with something else has not said yes."""
     approval = Approval("f", {})
-    asking.ask_at_prompt(approval, read=lambda prompt: line)
+    monkeypatch.setattr("builtins.input", lambda prompt: line)
+    asking.ask_at_prompt(approval)
     assert not approval.decision.allowed
 
 

@@ -30,7 +30,7 @@ def test_a_reason_ends_as_a_sentence_does(reason, told):
     assert denial.startswith(f"denied by the user: {told} This was a decision")
 
 
-def ask_at(approval, *lines, **options):
+def ask_at(approval, *lines):
     """Ask at the prompt, and type these lines, then the end of the input. Return the prompts."""
     typed, prompts = iter(lines), []
 
@@ -41,7 +41,9 @@ def ask_at(approval, *lines, **options):
         except StopIteration:
             raise EOFError from None
 
-    ask_at_prompt(approval, read, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.input", read)  # ipykernel does this, too
+        ask_at_prompt(approval)
     return prompts
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
 from typing import Literal
 
 from ...core.events import Approval, HarnessError
@@ -137,7 +136,7 @@ async def _try_a_card(output: CellOutput, approval: Approval, record: Block) -> 
 # --- the prompt of a terminal, and of a front-end without widgets ------------------------------------------------
 
 
-def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
+def ask_at_prompt(approval: Approval) -> None:
     """Ask with a prompt, until `approval` is decided."""
     lines = [f"\n? {visible(approval.question or f'Run {approval.tool}?')}"]
     lines += [f"    {visible(approval.origin)}"] if approval.origin else []
@@ -148,14 +147,14 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
         while not approval.answered:  # an unknown answer does nothing
-            word, _, rest = _read(read, question).partition(" ")
+            word, _, rest = read_line(question).partition(" ")
             match _KEY_OF.get(word.lower(), word.lower()):
                 case "y":
                     approval.allow(by="prompt")
                 case "n":
                     approval.deny(rest.strip(), by="prompt")
                 case "e" if "e" in keys:
-                    _edit(approval, read)
+                    _edit(approval)
                 case "a" if "a" in keys:
                     approval.allow(by="prompt", scope="run")
                 case "s" if "s" in keys:
@@ -202,16 +201,19 @@ def _write_json(value: object) -> str:
     return visible_json(value_text(value))
 
 
-def _read(read: Callable[[str], str], prompt: str) -> str:
-    """Read one line that a person types. Raises EOFError at the end of the input, and if `read` returns no str."""
+def read_line(prompt: str) -> str:
+    """Return the line that a person types. Raises EOFError at the end of the input, or if `input` returns no str.
+
+    The kernel handles no other message meanwhile. ■ and Ctrl-C raise CancelledError.
+    """
     with kernel.allow_interrupts():
-        line: object = read(prompt)
+        line: object = input(prompt)  # ipykernel replaces `input` while a cell runs
     if type(line) is not str:
         raise EOFError
     return line.strip()
 
 
-def _edit(approval: Approval, read: Callable[[str], str]) -> None:
+def _edit(approval: Approval) -> None:
     """Ask for a new value of each argument, then allow the call with the new values. Enter keeps an old value.
 
     A typed value that is JSON is read as JSON. If the old value is a text, the typed value must also begin with a quote.
@@ -219,7 +221,7 @@ def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():
-        answer = _read(read, f"    {in_a_line(name)} [{_write_json(value)}]: ")
+        answer = read_line(f"    {in_a_line(name)} [{_write_json(value)}]: ")
         edited[name] = answer or value
         if answer and (not isinstance(value, str) or answer.startswith('"')):
             with contextlib.suppress(ValueError, RecursionError):

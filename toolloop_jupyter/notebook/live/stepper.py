@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.events import Observer, Reply, Request, ToolCall, make_plain
-from .. import kernel
 from ..html import (
     BLOCK,
     NAME,
@@ -28,7 +27,7 @@ from ..html import (
     put_style_behind,
 )
 from ..transcript import Block, join_reason, short_arguments
-from .asking import Means, find_means
+from .asking import Means, find_means, read_line
 from .view import CellRun
 
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
@@ -228,13 +227,12 @@ class Stepper(Observer):
 
     async def _hold_by_prompt(self, what: str) -> None:
         try:
-            with kernel.allow_interrupts():  # the kernel does nothing else during `input()`
-                answer = input(f"  [Enter] to {what}, r to run to the end, s to stop: ")  # noqa: ASYNC250
+            answer = read_line(f"  [Enter] to {what}, r to run to the end, s to stop: ")
         except EOFError:  # nobody is there any more
             answer = "r"
         except asyncio.CancelledError:  # Ctrl-C, which no other code has handled
             answer = "s"
-        letter = answer.strip().lower()[:1]
+        letter = answer.lower()[:1]
         self._is_holding = letter != "r"
         if letter == "s":
             self._run.stop()
