@@ -33,29 +33,6 @@ async def serving_clicks(outer: asyncio.Task[object] | None = None) -> AsyncIter
 
     `outer` is the task whose sync code waits for the run; None if no sync code waits.
     """
-
-    def passes(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("No such comm:")
-
-    logger = logging.getLogger("Comm")
-    logger.addFilter(passes)  # drops the message that comm 0.2 logs if a person clicks on a removed card
-    try:
-        async with _pumping(outer):
-            yield
-    finally:
-        logger.removeFilter(passes)
-
-
-@asynccontextmanager
-async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
-    """Do the same as `serving_clicks` for a run of the Python API. Also send its tools' output to the run's cell."""
-    async with serving_clicks():
-        with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
-            yield
-
-
-@asynccontextmanager
-async def _pumping(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
     kernel, kernel_loop = get_kernel(), find_kernel_loop()
     if kernel is None or kernel_loop is None:
         with cancelling_on_ctrl_c():
@@ -75,6 +52,14 @@ async def _pumping(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
         finally:
             if not kernel_loop.is_closed():
                 kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave())
+
+
+@asynccontextmanager
+async def running_in_cell(*, may_be_cleared: bool) -> AsyncIterator[None]:
+    """Do the same as `serving_clicks` for a run of the Python API. Also send its tools' output to the run's cell."""
+    async with serving_clicks():
+        with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
+            yield
 
 
 class _State(NamedTuple):
@@ -128,6 +113,7 @@ class _Pump:
         """Return the pump for a run, and count the run. `outer` is the task whose sync code waits for the run, or None."""
         if not _pumps:
             _contain_exits(asyncio.get_running_loop())
+            _drop_late_clicks()
             _send_idle_after_comms(kernel)
             _wake_for_messages(kernel)
         if not _pumps or _pumps[-1].dispatches_in(outer):
@@ -361,6 +347,17 @@ def _send_idle_after_comms(kernel: Kernel) -> None:
             kernel._publish_status("idle", "shell")  # the parent is still the comm message
 
     _while_pumping.callback(MethodHooks(kernel, dispatch_shell=dispatch_shell).remove)
+
+
+def _drop_late_clicks() -> None:
+    """Until the last pump ends, drop the message that comm 0.2 logs if a person clicks on a removed card."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("No such comm:")
+
+    logger = logging.getLogger("Comm")
+    logger.addFilter(passes)
+    _while_pumping.callback(logger.removeFilter, passes)
 
 
 def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
