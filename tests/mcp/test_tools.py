@@ -13,6 +13,8 @@ from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.core.events import Mistake, ToolDefinitionError
 from toolloop_jupyter.core.text import keys
 from toolloop_jupyter.core.tools import InvalidArguments, make_tools
+from toolloop_jupyter.mcp import ServerError
+from toolloop_jupyter.mcp import connection as connection_module
 from toolloop_jupyter.mcp import schema as schema_module
 from toolloop_jupyter.mcp.schema import (
     SchemaArguments,
@@ -694,6 +696,20 @@ async def test_a_cancel_reaches_the_server(connect):
         await asyncio.sleep(0.05)
     assert "slow was cancelled" in files.log
     assert await asyncio.to_thread(files.add, a=1) == {"result": 2}
+
+
+def test_a_direct_call_that_takes_too_long(connect, server, monkeypatch):
+    """A direct call that takes too long is cancelled on the server, and the error says so. The connection stays open."""
+    files = connect(server)
+    monkeypatch.setattr(connection_module, "LONGEST_CALL", 0.5)
+    with pytest.raises(ServerError, match=r"gave no answer within 0\.5 s"):
+        files.slow(steps=600)
+    monkeypatch.undo()
+    deadline = time.monotonic() + 10
+    while not server.cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.cancelled == [600]
+    assert files.add(a=1) == {"result": 2}
 
 
 def test_a_tool_that_takes_too_long(connect, server):

@@ -42,7 +42,7 @@ _MOST_PAGES = 100
 """How many pages of a server's list of tools are read at most."""
 MANY_TOKENS = 5_000
 """If a server's tools together have more tokens than this, `connect()` warns: each request to the model sends all of them."""
-_BY_HAND = 600.0
+LONGEST_CALL = 600.0
 """How many seconds a call may take if the user's code calls the tool directly, without a model."""
 
 
@@ -299,7 +299,7 @@ class _Server:
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
         """Call a tool directly from the user's code; no model is involved. Raises ServerError."""
         link = self._open()
-        return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
+        return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), LONGEST_CALL))
 
     def ping(self) -> str:
         """Ask the server for the first page of its tools. Return the problem if it does not answer; else ""."""

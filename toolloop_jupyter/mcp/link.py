@@ -239,6 +239,8 @@ class Link:
         if isinstance(error, MCPError):
             gone = self._target.kind == "http" and "session terminated" in str(error).lower()
             return error.code == CONNECTION_CLOSED or gone
+        if isinstance(error, TimeoutError):  # of `run_sync`: the server may still work on the call
+            return False
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
     def explain(self, error: BaseException, limit: int = 300) -> str:
