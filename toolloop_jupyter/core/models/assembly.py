@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..events import Attachment, Fields, make_plain, read_content, read_count, read_fields, read_list
-from ..text import LONGEST_ARGUMENTS, MOST_CALLS, cut_half, join_surrogates, join_surrogates_in, shorten
+from ..text import LONGEST_ARGUMENTS, MOST_CALLS, join_surrogates, join_surrogates_in, shorten
 
 _LONGEST_ID = 50_000
 """The most characters of a tool call's id; a longer id is replaced. LiteLLM appends a thought signature of some thousand
@@ -438,7 +438,7 @@ class Words:
         self._text: list[str] = []
         self._thought: list[str] = []
         self._half = self._thought_half = ""
-        """The first half of a surrogate pair (of the text, of the thought); else "". The next piece brings the second half."""
+        """The first half of a surrogate pair at the end of the text, of the thought; else "". The next delta has the other half."""
         self._tagged: list[str] = []
         """The pieces of the thought between the tags."""
         self._opening = ""
@@ -462,14 +462,14 @@ class Words:
         """Add `content` to the text and `reasoning` to the thought. Return (the text, the thought) that can be shown now."""
         text = ""
         if reasoning:
-            reasoning, self._thought_half = cut_half(self._thought_half + reasoning)
+            reasoning, self._thought_half = _cut_half(self._thought_half + reasoning)
         if reasoning:
             self._thought.append(reasoning)
             if not self._opening:  # a server that sends thoughts in a field writes no tags
                 text, self._held, self._is_plain = self._held, "", True
         if content:
             if self._half or not content.isascii():
-                content, self._half = cut_half(self._half + content)
+                content, self._half = _cut_half(self._half + content)
             if content and not self._is_plain:
                 content, tagged = self._read_tags(content)
                 reasoning += tagged
@@ -513,6 +513,12 @@ class Words:
         if thought:
             self._tagged.append(thought)
         return text, thought
+
+
+def _cut_half(text: str) -> tuple[str, str]:
+    """If `text` ends with the first half of a surrogate pair, return (the text before it, this half). Else return (the text, "")."""
+    whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
+    return join_surrogates(whole), half
 
 
 def _may_become(text: str, tags: tuple[str, ...]) -> bool:

@@ -37,7 +37,7 @@ from ..events import (
     read_fields,
 )
 from ..execution import RunEnded, attempt, get_message
-from ..text import DEEPEST, TooManyCalls, is_deeper
+from ..text import DEEPEST, MOST_CALLS, is_deeper
 from . import client, providers
 from .assembly import Assembly
 from .client import StreamFacts, find_price, is_free, read_cost
@@ -64,6 +64,7 @@ _WITHOUT = {
 _TOO_DEEP = (
     f"the answer has data nested more than {DEEPEST} levels deep; a conversation cannot keep data that deep."
 )
+_TOO_MANY = f"the answer asks for more than {MOST_CALLS:,} tool calls; none of them was run."
 _refused: dict[tuple[str, str], set[str]] = {}
 """For each (address, model): the keys of `_WITHOUT` that the server has refused. Later requests do without these."""
 
@@ -159,7 +160,7 @@ class ModelCall:
         while True:
             keywords = self._keywords(_refused.get(server, ()))
             error, pause = await self._send(keywords)
-            if isinstance(error, RunEnded):
+            if isinstance(error, RunEnded | ModelCallFailed):
                 raise error
             if error is None or self._is_complete(error):
                 text, thought = self.assembly.end()
@@ -281,7 +282,7 @@ class ModelCall:
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
         """Add a chunk (`whole`: a complete response, as one big delta), and show its new text.
 
-        Raises TooManyCalls if the answer has too many tool calls. The rest of the answer is then not read.
+        Raises ModelCallFailed if the answer has too many tool calls. The rest of the answer is then not read.
         """
         assembly = self.assembly
         delta = assembly.read_chunk(chunk)
@@ -296,7 +297,7 @@ class ModelCall:
         if text or thought or assembly.attachments:
             await self._shown.add(assembly, text, thought)
         if assembly.calls.has_too_many:
-            raise TooManyCalls
+            raise ModelCallFailed(_TOO_MANY, "Run again, or ask for less in one prompt.")
 
     def _reply(self, seconds: float) -> Reply:
         assembly, usage = self.assembly, read_fields(self.assembly.usage)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 from ..events import Request
 from ..execution import Raised, attempt_call, describe_error, get_message
-from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain, remember
+from ..text import find_environment_keys, find_keys, hide, hide_suspected, plain, remember
 from .options import PROXY
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
@@ -225,8 +225,6 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     """Return (what happened, what to do) for an error of a model call. Each is one line; only a PlainRefusal may have more."""
     if said := _find_own_words(error):
         return clean(said, request), ""
-    if isinstance(error, TooManyCalls):
-        return str(error), "Run again, or ask for less in one prompt."
     original = getattr(error, "original_exception", None) or error
     kind, original_kind = _list_kinds(error)[0], _list_kinds(original)[0]
     text = clean(get_message(error, MOST_READ), request)

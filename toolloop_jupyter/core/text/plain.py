@@ -77,14 +77,6 @@ def join_surrogates_in(value: Any) -> Any:
     return [*map(join_surrogates_in, value)] if isinstance(value, list) else value
 
 
-def cut_half(text: str) -> tuple[str, str]:
-    """If `text` ends with the first half of a surrogate pair, return (the text before it, this half): the other half comes in the
-    next delta. Else return (the text, "").
-    """
-    whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-    return join_surrogates(whole), half
-
-
 def settle_lines(text: str) -> str:
     r"""Keep only the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`. Colours stay.
 
@@ -159,13 +151,6 @@ MOST_VALUES = 10_000
 """The most JSON values in one tool call's arguments. Reading them blocks the event loop for less than 50 ms (measured: 35 ms)."""
 DEEPEST = 100
 """The most levels of nesting in JSON data. Pydantic's serialiser fails at 255 levels, Python's recursion a little deeper."""
-
-
-class TooManyCalls(Exception):
-    """An answer asks for more than MOST_CALLS calls."""
-
-    def __init__(self) -> None:
-        super().__init__(f"the answer asks for more than {MOST_CALLS:,} tool calls; none of them was run.")
 
 
 def is_deeper(value: object, levels: int = DEEPEST) -> bool:
