@@ -1,4 +1,4 @@
-"""Code written for scripts in a cell: `asyncio.run(main())`, without and with `%toolloop nest`, on each stack."""
+"""A cell has the code of a script, `asyncio.run(main())`: without and with `%toolloop nest`, on each stack."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FORMS = {
     "within await": "async def outer(): return asyncio.run(main())\nr = await outer()",
 }
 NO_WARNING = "import warnings; warnings.filterwarnings('ignore', 'coroutine .* was never awaited')\n"
-"""Python warns of the coroutine that `asyncio.run` has refused when it is collected: in a later test's cell."""
+"""`asyncio.run` refuses a coroutine, and Python warns of it later, perhaps in another test's cell."""
 HINT = "toolloop: a notebook's event loop is running already: write `await main()` instead, or run `%toolloop nest` first.\n"
 
 
 @pytest.fixture(scope="module")
 def nested(stack):
-    """A kernel of each stack in which `%toolloop nest` was said."""
+    """A kernel of each stack, in which `%toolloop nest` has run."""
     with LiveKernel(stack.python) as kernel:
         for cell in ("%load_ext toolloop_jupyter\n" + SET_UP, "%toolloop nest"):
             done = kernel.execute(cell, timeout=120)
@@ -57,7 +57,7 @@ def test_a_card_inside_asyncio_run_is_clicked(kernel, form):
 @pytest.mark.stacks
 @pytest.mark.parametrize("waits_for", ["card", "tool"])
 def test_stop_ends_it(kernel, waits_for):
-    """■ ends the cell in one line, whether a card or a tool is waited for; no call runs, and the queued cells do."""
+    """The cell waits for a card or for a tool: ■ ends it in one line. No call runs, but the queued cells run."""
     code = {"card": "asking()", "tool": "dict(model=scripted('waits', s=60), tools=[waits])"}[waits_for]
     cell = kernel.submit(
         "seen = []\nasync def main():\n    try: seen.append(await aagent(Harness.TOOL_LOOP, 'Go.', **"
@@ -76,7 +76,7 @@ def test_stop_ends_it(kernel, waits_for):
 
 @pytest.mark.stacks
 def test_in_tools_and_callbacks(kernel):
-    """`asyncio.run` works in a tool on the loop, in one in a thread, and in a button's callback, with a card inside."""
+    """`asyncio.run` works in a tool on the loop, in a tool in a thread, and, with a card, in a button's callback."""
     cell = kernel.submit(
         "from toolloop_jupyter import tool\n"
         "async def twice(x): await asyncio.sleep(0.01); return 2 * x\n"
@@ -103,7 +103,7 @@ def test_in_tools_and_callbacks(kernel):
 
 @pytest.mark.stacks
 def test_our_own_ways_go_on(kernel):
-    """The awaited cell, `agent()` and LiteLLM's sync example work in the same kernel; an error inside is the cell's error."""
+    """After `%toolloop nest`, a `%%toolloop` cell, `agent()` and LiteLLM's example still work. An error is the cell's error."""
     cell = kernel.submit(
         "%%toolloop --model scripted() -t double -p ask --as r\nGo.".replace("scripted()", "m")
     )
@@ -132,7 +132,7 @@ def test_our_own_ways_go_on(kernel):
 @pytest.mark.stacks
 @pytest.mark.parametrize("form", ["run", "run_until_complete"])
 def test_without_it_there_is_a_hint(product, form):
-    """Python's error is followed by one line; nothing has run, and no error of another kind has the line."""
+    """Without `%toolloop nest`, one line follows Python's error, and nothing has run. Other errors do not have this line."""
     assert run(product, NO_WARNING + MAIN).status == "ok"
     cell = product.execute(FORMS[form], allow_stdin=True)
     assert (cell.error.split(":")[0], cell.stderr.count(HINT)) == ("RuntimeError", 1), cell.text
@@ -143,7 +143,7 @@ def test_without_it_there_is_a_hint(product, form):
 
 @pytest.mark.stacks
 def test_a_server_beside_it(kernel):
-    """The loop in which a connection lives is none of the kernel's: calls of a run inside `asyncio.run`, and by hand, work."""
+    """A connection to a server has a loop of its own: its tools work in `asyncio.run`, and if the cell calls them."""
     optional(importlib.util.find_spec("mcp"), "the package mcp")
     cell = kernel.execute(
         f"import sys; sys.path.append({str(HERE.parent)!r}); import asyncio, mcp_server\n"
@@ -157,7 +157,7 @@ def test_a_server_beside_it(kernel):
 
 
 def test_set_in_a_configuration_file(start_kernel, tmp_path):
-    """`c.ToolLoop.nest = True` and the extension in a profile: the first cell may call `asyncio.run`."""
+    """A profile loads the extension and sets `c.ToolLoop.nest = True`: the first cell can call `asyncio.run`."""
     folder = tmp_path / "ipython" / "profile_default"
     folder.mkdir(parents=True)
     (folder / "ipython_config.py").write_text(

@@ -1,4 +1,4 @@
-"""A terminal IPython and plain Python: no kernel, no running loop, Ctrl-C."""
+"""IPython in a terminal, and plain Python: there is no kernel, and no loop runs between the cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def attended(make):
 
 @pytest.fixture(scope="module")
 def ipython(python, tmp_path_factory):
-    """A terminal IPython with SETUP; `ask(code)` types a line and gives what it printed."""
+    """IPython in a terminal, with SETUP. `ask(code)` types a line, and returns what the line prints."""
     folder = tmp_path_factory.mktemp("terminal")
     (folder / "setup_it.py").write_text(SETUP, "utf-8")
     child = pexpect.spawn(
@@ -66,7 +66,7 @@ def _ask(child, code):
 
 
 def _stopped(child, code):
-    """Type a line that waits, press Ctrl-C, and give what came."""
+    """Type a line that waits, press Ctrl-C, and return what was printed."""
     child.sendline(code)
     child.expect("waiting")
     child.sendintr()
@@ -79,7 +79,7 @@ FORMS = {"awaited": "await attended({})", "sync": "kernel.run_sync({})"}
 
 @pytest.mark.parametrize("way", FORMS)
 def test_a_person_at_a_terminal(ipython, way):
-    """Both ways work, and IPython knows that somebody can be asked."""
+    """Both ways work, and a person can be asked."""
     assert ipython.ask(f"print({FORMS[way].format('lambda: waits(0.01, 5)')})").split() == ["waiting", "5"]
     assert (
         ipython.ask("print(kernel.in_terminal(), kernel.has_stdin(), kernel.in_kernel())")
@@ -89,7 +89,7 @@ def test_a_person_at_a_terminal(ipython, way):
 
 @pytest.mark.parametrize("way", FORMS)
 def test_ctrl_c_cancels_the_run(ipython, way):
-    """Ctrl-C ends the run, which cleans up; IPython goes on, with no half-done task on its loop."""
+    """Ctrl-C ends the run, which cleans up. IPython continues, and its loop has no unfinished task."""
     ipython.ask("log.clear()")
     came = _stopped(ipython, FORMS[way].format("waits"))
     assert "CancelledError" in came or "KeyboardInterrupt" in came
@@ -99,13 +99,13 @@ def test_ctrl_c_cancels_the_run(ipython, way):
 
 @pytest.mark.parametrize("way", FORMS)
 def test_ctrl_c_with_a_result(ipython, way):
-    """A run that answers the cancel with a result gives it."""
+    """If the cancelled run returns a value, the line gets this value."""
     came = _stopped(ipython, f"print('result', {FORMS[way].format('lambda: waits(300, 7)')})")
     assert came.endswith("result 7"), came
 
 
 def test_one_loop_for_both_ways(ipython):
-    """The awaited and the sync way run on one loop: what a library keeps there (LiteLLM does) stays valid."""
+    """Awaited and sync runs use the same loop. So what a library (LiteLLM) keeps for a loop stays valid."""
     ipython.ask("loops.clear()")
     for form in FORMS.values():
         ipython.ask(form.format("lambda: waits(0.01)"))
@@ -113,7 +113,7 @@ def test_one_loop_for_both_ways(ipython):
 
 
 def test_blocks_are_printed(ipython):
-    """A cell prints the text/plain of its blocks, and updates print nothing."""
+    """`display` prints the text/plain, and `update` prints nothing."""
     ipython.ask("cell = kernel.Cell.here()")
     assert ipython.ask("cell.display({'text/plain': 'block', 'text/html': '<b>'}, display_id='a')") == "block"
     assert ipython.ask("cell.update({'text/plain': 'again'}, 'a'); print(cell.can_update)") == "False"
@@ -121,7 +121,7 @@ def test_blocks_are_printed(ipython):
 
 @pytest.mark.kernel
 def test_a_script(tmp_path):
-    """A script that calls from sync code, twice and from a thread, ends by itself and says nothing on stderr."""
+    """A script starts runs from sync code and from a thread: it ends, and prints nothing on stderr."""
     script = tmp_path / "script.py"
     script.write_text(
         SETUP

@@ -1,4 +1,4 @@
-"""Approvals in a kernel whose client answers no `input()`: a script with nobody there, or a front-end with buttons only."""
+"""Approvals if the kernel's client answers no `input()`: it may be a script, or a front-end that has only buttons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUN = "%%toolloop -p ask -t double --model m --as r\ngo"
 
 @pytest.fixture(scope="module")
 def kernel():
-    """A kernel that has run a model of ours, so that only the approvals take time."""
+    """A kernel in which a run has ended, so that later runs only wait for approvals."""
     with LiveKernel() as live:
         live.execute(SET_UP)
         assert live.execute("%%toolloop\nhi", timeout=120).status == "ok"
@@ -42,12 +42,12 @@ def kernel():
 
 
 def cards(kernel):
-    """How many cards there have been in this kernel, each of which was waited for."""
+    """Return how many cards this kernel has shown."""
     return len([w for w in kernel.widgets.values() if w.description == "Approve"])
 
 
 def test_a_click_is_taken_all_the_same(kernel):
-    """The first card waits a little; a click on it shows that somebody is there, and the next one waits as ever."""
+    """The first card waits for some seconds. After a click on it, the next card waits without a limit."""
     kernel.execute("begin(grace=300)")
     cell = kernel.submit(RUN, allow_stdin=False)
     after = kernel.submit("print(runs, [a.decision.by for a in r.approvals])")
@@ -60,7 +60,7 @@ def test_a_click_is_taken_all_the_same(kernel):
 
 
 def test_without_a_click_nobody_is_there(kernel):
-    """Nothing is approved by waiting: the first call is denied after some seconds, the next at once."""
+    """Nobody clicks: the first call is denied after some seconds, and the next one at once."""
     kernel.execute("begin()")
     before = cards(kernel)
     with Pace() as pace:
@@ -80,8 +80,8 @@ def test_without_a_click_nobody_is_there(kernel):
     assert cards(kernel) == before + 1, "at once: no further card is tried"
 
 
-def test_another_wish_is_not_delayed(kernel):
-    """`--on-unattended allow` is what the person wants when nobody is there: no card is tried."""
+def test_on_unattended_allow_shows_no_card(kernel):
+    """With `--on-unattended allow`, no card is shown, and the calls run."""
     kernel.execute("begin()")
     before = cards(kernel)
     kernel.execute(RUN.replace("-p ask", "-p ask --on-unattended allow"), allow_stdin=False)
@@ -91,7 +91,7 @@ def test_another_wish_is_not_delayed(kernel):
 
 @pytest.mark.notebook
 def test_nbclient_is_known():
-    """What executes notebooks (nbclient, for nbconvert and papermill) is told apart: it is denied at once."""
+    """If nbclient executes the notebook (for nbconvert or papermill), the call is denied at once, without a card."""
     cells = [
         SET_UP,
         "%%toolloop\nhi",

@@ -1,4 +1,4 @@
-"""The product on each stack of kernel and Python: every way to call it, clicks, Run All, other messages, what is left."""
+"""On each stack: all ways to start a run, clicks, Run All, other messages, and what a run leaves behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS = {
 
 
 def test_demo_run(product):
-    """A cell without a model runs on the demonstration model: a call, its result, an answer, a footer."""
+    """A cell without a model uses the demonstration model, and shows a call, its result, an answer and a last line."""
     cell = run(product, "%%toolloop -t double --as r\nPlease double 21", allow_stdin=True)
     assert cell.status == "ok", cell.text
     assert "double(x=21)" in cell.text
@@ -32,7 +32,7 @@ def test_demo_run(product):
     ("click", "said"), [("Approve", "[7] done"), ("Deny", "[] done"), ("Stop", "[] cancelled")]
 )
 def test_a_click_in_an_awaited_cell(product, click, said):
-    """Approve, Deny and Stop reach the cell while it runs; the queued next cell runs once, after it."""
+    """A click on Approve, Deny or Stop reaches the waiting cell. The queued cell runs once, after it."""
     cell = product.submit(FORMS["awaited"], allow_stdin=True)
     after = product.submit("print(runs, r.stop_reason)")
     product.button("Approve")
@@ -43,7 +43,7 @@ def test_a_click_in_an_awaited_cell(product, click, said):
 
 @pytest.mark.parametrize("form", list(FORMS))
 def test_every_way_to_call_it(product, form):
-    """In each way the click arrives, other tasks go on while the cell waits, and the queued cells run in order."""
+    """In each way, the click arrives, other tasks continue while the cell waits, and the queued cells run in order."""
     product.execute(
         "ended = threading.Event(); threading.Thread(target=beat, args=[ended]).start()\n"
         "ticker = asyncio.ensure_future(tick()); await asyncio.sleep(0.1)"
@@ -71,7 +71,7 @@ def test_every_way_to_call_it(product, form):
 
 
 def test_in_a_widget_callback(product):
-    """`agent()` in a button's callback: asked, clicked, done; cells sent meanwhile run afterwards."""
+    """A button's callback calls `agent()`: its card takes the click. Cells that were sent meanwhile run afterwards."""
     product.execute(
         "b = widgets.Button(description='Begin'); done = []\n"
         "def begin(_): done.append(agent(Harness.TOOL_LOOP, 'Go.', **asking(model=m)).stop_reason)\n"
@@ -89,7 +89,7 @@ def test_in_a_widget_callback(product):
 
 @pytest.mark.parametrize("form", ["awaited", "agent"])
 def test_other_messages_are_neither_lost_nor_reordered(product, form):
-    """While a cell asks: a foreign slider is moved, completion and inspection are asked for, two cells are queued."""
+    """While a cell asks, a slider is moved, completions and inspections are requested, and two cells are queued: all work."""
     product.execute(
         "slider = widgets.IntSlider(); moved = []\n"
         "slider.observe(lambda change: moved.append((change['new'], len(runs))), 'value'); display(slider)"
@@ -113,7 +113,7 @@ def test_other_messages_are_neither_lost_nor_reordered(product, form):
 
 @pytest.mark.parametrize("form", ["awaited", "agent"])
 def test_output_stays_in_its_cell(product, form):
-    """Prints and displays of a tool land under its call, also while another cell's button prints; none in a later cell."""
+    """A tool's prints and displays stand below its call, also while a button of another cell prints. A later cell has none."""
     foreign = product.execute(
         "f = widgets.Button(description='Foreign'); f.on_click(lambda _: print('foreign')); display(f)"
     )
@@ -141,7 +141,7 @@ def test_output_stays_in_its_cell(product, form):
 
 
 def test_thirty_runs_leave_nothing(product):
-    """After 30 runs, in both ways, comms, tasks, threads, asyncio, streams and the kernel are as they were."""
+    """After 30 runs in both ways, nothing has changed: comms, tasks, threads, asyncio, streams, the kernel."""
     many = (
         "for n in range({n}):\n"
         "    runs.clear(); m.reset()\n"
@@ -165,7 +165,7 @@ def test_thirty_runs_leave_nothing(product):
 
 
 def test_doctor(product):
-    """`%toolloop doctor` finds a click that came back, and nothing that is missing."""
+    """`%toolloop doctor` gets the click on its button, and finds nothing missing."""
     cell, after = (
         product.submit("%toolloop doctor --wait 20", allow_stdin=True),
         product.submit("print('after')"),
@@ -181,15 +181,16 @@ def test_doctor(product):
 
 @pytest.fixture(scope="module")
 def spare(stack):
-    """One more kernel of each stack, for what one does not do to the shared one."""
+    """A second kernel of each stack. Its tests would change the shared kernel."""
     with LiveKernel(stack.python) as live:
         assert live.execute("%load_ext toolloop_jupyter\n" + SET_UP).status == "ok"
         yield live
 
 
 def test_with_somebody_elses_nest_asyncio(spare):
-    """With nest_asyncio (Colab has it) or nest_asyncio2 applied first, clicks arrive and the next cell runs; so they do in
-    `asyncio.run`, once `%toolloop nest` was said as well.
+    """If nest_asyncio (Colab has it) or nest_asyncio2 was applied before, clicks arrive, and the next cell runs.
+
+    After `%toolloop nest`, the same is true in `asyncio.run`.
     """
     applied = spare.execute(
         "try: import nest_asyncio as nest\nexcept ImportError: import nest_asyncio2 as nest\nnest.apply()\nprint(nest.__name__)"
@@ -207,7 +208,7 @@ def test_with_somebody_elses_nest_asyncio(spare):
 
 
 def test_the_kernel_dies_in_mid_run(spare):
-    """Every block that was finished when the kernel is killed had been sent before."""
+    """The kernel is killed during a run: the front-end has every block that was finished."""
     spare.execute(
         "m = ScriptedModel([text('First thoughts.'), call('double', x=21)], [text('Second thoughts.'), call('sleeps', s=60)])"
     )

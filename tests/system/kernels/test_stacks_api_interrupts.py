@@ -1,4 +1,4 @@
-"""■ on each stack, at each point where a run of the API can be, sync and awaited."""
+"""On each stack, ■ ends a run of the Python API, sync or awaited, at each of its stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAYS = {
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("point", list(POINTS))
 def test_interrupt_of_the_api(product, serve, point, way):
-    """■ ends a cell with `session.run()` or `await session.arun()` in one line; what is queued behind it and the session go on."""
+    """■ ends a cell with `session.run()` or `await session.arun()` in one line. The queued cell and the session continue."""
     make, ask, raised, history = WAYS[way]
     server = serve([POINTS[point][0][0], answer("It goes on.")])
     run(
@@ -51,7 +51,7 @@ def test_interrupt_of_the_api(product, serve, point, way):
 
 
 def test_an_interrupt_in_a_function(product):
-    """■ while a function of the notebook waits in `agent()`: what it was to do afterwards is not done, the next cell is."""
+    """■ while a function waits in `agent()`: the rest of the function does not run, but the next cell does."""
     run(product, "def ask_it():\n    agent(Harness.TOOL_LOOP, 'Go.', **asking())\n    print('not reached')")
     cell, after = product.submit("ask_it()", allow_stdin=True), product.submit("print('AFTER', len(runs))")
     product.button("Approve")
@@ -64,7 +64,7 @@ def test_an_interrupt_in_a_function(product):
 
 
 def test_an_interrupt_in_a_callback(product):
-    """■ while a button's callback waits in `agent()`, with no cell running: the run ends, its card is gone, cells run."""
+    """■ while a button's callback waits in `agent()` and no cell runs: the run ends, its card disappears, and later cells run."""
     run(
         product,
         "ended = []\ndef begin(_):\n    try: agent(Harness.TOOL_LOOP, 'Go.', **asking())\n"
@@ -84,7 +84,7 @@ def test_an_interrupt_in_a_callback(product):
 
 
 def test_an_interrupt_ends_a_loop_of_runs(product, tmp_path):
-    """■ during `for …: agent(…)` ends the loop, not one turn of it; an error of the person's own still drops the queue."""
+    """■ during `for …: agent(…)` ends the whole `for` loop. An error of the person's code still drops the queued cells."""
     cell = product.submit(
         "for n in range(3):\n    print(n)\n"
         "    agent(Harness.TOOL_LOOP, 'Go.', model=scripted('waits', s=90), tools=[waits])"
@@ -118,7 +118,7 @@ def threaded(x: int) -> str:
 @pytest.mark.parametrize("tool", ["outer", "threaded"])
 @pytest.mark.parametrize("form", ["agent", "magic"])
 def test_an_interrupt_ends_nested_runs(product, tool, form):
-    """■ while a tool's own `agent()` runs ends both, with the loop around them, and no card stays up."""
+    """■ while a tool waits in its own `agent()` ends both runs and the `for` loop around them. No card stays."""
     run(product, NESTED + f"\nm = scripted({tool!r}, x=1)")
     code = f"%%toolloop --model m -p full -t {tool} --as r\nGo."
     if form == "agent":

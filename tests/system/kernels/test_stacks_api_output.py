@@ -1,4 +1,4 @@
-"""Where the output of the API's runs goes, on each stack: the cell that started them, whatever else goes on."""
+"""On each stack, the output of a run of the Python API goes to the cell that started the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cell_of(way, tool, arguments="x=7", mode="full"):
 
 @way
 def test_a_callback_meanwhile(product, way):
-    """What a tool prints while another widget's slow callback runs is in the run's cell, what the callback prints is not."""
+    """Another widget's slow callback runs meanwhile: the run's cell gets the tool's prints, and not the callback's."""
     run(
         product,
         "slider = widgets.IntSlider()\n"
@@ -38,7 +38,7 @@ def test_a_callback_meanwhile(product, way):
 
 @way
 def test_what_a_stopped_tool_leaves_behind(product, way):
-    """What a tool's thread prints after ■ is in its own cell, and in no later one."""
+    """A tool's thread prints after ■: the print goes to the run's cell, and to no later one."""
     run(
         product,
         "def deaf(x: int) -> int:\n    '''Cannot be stopped.'''\n"
@@ -55,7 +55,7 @@ def test_what_a_stopped_tool_leaves_behind(product, way):
 
 @pytest.mark.parametrize("way", ["a sync callback", "a task of a callback"])
 def test_a_run_in_a_callback(product, way):
-    """A run that a widget's callback starts asks and writes in the cell that ran last, where it can be seen."""
+    """A widget's callback starts a run: its card and its output are in the cell that ran last, where a person sees them."""
     started = cell_of("sync", "noisy", mode="ask")
     if way == "a task of a callback":
         started = (
@@ -80,7 +80,7 @@ def test_a_run_in_a_callback(product, way):
 
 @way
 def test_a_tool_clears_what_it_printed(product, way):
-    """`clear_output(wait=True)` in a tool, as live plots have it, leaves the last step alone; with a card nothing is cleared."""
+    """A tool calls `clear_output(wait=True)`, as live plots do: only the last step stays. If the run may ask, nothing is cleared."""
     run(
         product,
         "from IPython.display import clear_output\n"

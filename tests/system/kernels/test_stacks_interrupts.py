@@ -1,4 +1,4 @@
-"""■ on each stack, at each point where a `%%toolloop` can be: one line says so, the history is valid, the next run answers."""
+"""On each stack, ■ ends a `%%toolloop` cell at each of its stages: in one line, with a valid history. The next run answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.stack_cells import foot, printed, run
 
 @pytest.mark.parametrize("point", list(POINTS))
 def test_interrupt(product, serve, point):
-    """■ ends the run within two seconds, in one line, with all cards gone; the cell behind it and the session go on."""
+    """■ ends the run within two seconds, in one line, without a card left. The queued cell and the session continue."""
     server = serve(POINTS[point][0])
     to = f"--model openai/stub --api-base {server.base_url} --api-key KEY -s cut"
     ask = "-p ask" if point in ASKS else "-p full"
