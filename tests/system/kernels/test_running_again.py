@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support.kernels import LiveKernel
-from toolloop_jupyter.notebook.magic.sessions import MIME, find
+from toolloop_jupyter.notebook.magic.sessions import MIME, find_conversation
 
 pytestmark = pytest.mark.kernel
 
@@ -274,7 +274,7 @@ def kept_in(folder, cells, session):
     notebook = folder / "n.ipynb"
     shown = [{"outputs": [{"data": output.data} for output in done.outputs]} for done in cells]
     notebook.write_text(json.dumps({"cells": shown}))
-    kept = find(session, str(notebook), {})
+    kept = find_conversation(session, str(notebook), {})
     return [message["content"] for message in kept.messages if message["role"] == "user"]
 
 
