@@ -1,4 +1,4 @@
-"""What makes a history valid, what repair makes of one that is not, and that no stop at any moment breaks one."""
+"""Which histories are valid, how `repair` makes others valid, and that a stop at any moment leaves a valid history."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def told(call_id, content="ok"):
     ],
 )
 def test_validate_says_what_is_wrong_where(messages, problem):
-    """Each way in which a provider would refuse a history has its own words, with the place."""
+    """For each fault for which a provider would refuse a history, `validate` has a message that names the place."""
     assert any(problem in found for found in history.validate(messages)), history.validate(messages)
     assert history.validate(history.repair(messages)) == []
 
@@ -138,7 +138,7 @@ def test_valid_histories_are_left_alone(messages):
     ],
 )
 def test_repair_changes_as_little_as_possible(messages, right):
-    """Results find their calls, arguments become objects, what is empty goes."""
+    """Results are moved behind their calls, arguments become objects, and empty messages are removed."""
     assert history.repair(messages) == right
 
 
@@ -153,7 +153,7 @@ def test_repair_gives_ids_where_they_are_missing_or_taken():
 
 
 def test_repair_leaves_out_the_old_function_messages():
-    """OpenAI's old function_call and its "function" message go, beside a call in today's form, too."""
+    """`repair` removes OpenAI's old function_call and its "function" message, also beside a call in the present form."""
     old = [
         USER,
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a":1}'}},
@@ -166,7 +166,7 @@ def test_repair_leaves_out_the_old_function_messages():
 
 
 def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
-    """`history=` with problems raises HistoryInvalid that lists them; a saved one comes back as it was."""
+    """An invalid `history=` raises HistoryInvalid, which lists the problems. A saved history is loaded unchanged."""
     with pytest.raises(HistoryInvalid, match="have no tool message"):
         aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(), history=[USER, asks("c1")])
     kept = [
@@ -224,7 +224,7 @@ MESSAGES = st.lists(
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MESSAGES)
 def test_repair_always_makes_a_valid_history(messages):
-    """Whatever comes in, what repair gives back is valid, and repairing it again changes nothing."""
+    """`repair` returns a valid history for any input. Repairing this history again changes nothing."""
     before = json.dumps(messages)
     mended = history.repair(messages)
     assert history.validate(mended) == []
@@ -348,13 +348,13 @@ async def stopped_often(count, first, monkeypatch):
 
 
 async def test_random_stops_leave_valid_histories(monkeypatch):
-    """1,000 turns of random scripts, some with cut connections, stopped at random moments: always valid, always followed."""
+    """1,000 turns of random scripts are stopped at random moments; some have cut connections. Each history stays valid."""
     await stopped_often(1000, 0, monkeypatch)
 
 
 @pytest.mark.slow
 async def test_random_stops_leave_valid_histories_at_length(monkeypatch):
-    """The same with 10,000 others."""
+    """The same with 10,000 other turns."""
     await stopped_often(10_000, 10_000, monkeypatch)
 
 
@@ -365,7 +365,7 @@ def test_the_stand_in_has_what_the_model_call_uses():
 
 
 async def test_half_a_surrogate_pair_in_a_prompt():
-    """A prompt with a half that no request can carry is sent with a mark in its place; two halves are one character."""
+    """Half of a surrogate pair in a prompt is replaced by a mark; two halves become one character."""
     scripted = ScriptedModel("ok")
     async with aagent_session(Harness.TOOL_LOOP, model=scripted) as session:
         result = await session.run("a\ud800b \ud83d\ude00")
@@ -373,7 +373,7 @@ async def test_half_a_surrogate_pair_in_a_prompt():
 
 
 def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
-    """No request can carry half of a surrogate pair: `validate` names it, `repair` replaces it, prompts lose it."""
+    """A request cannot contain half of a surrogate pair: `validate` reports it; `repair` and prompts replace it."""
     messages = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "😀"}]
     assert history.validate(messages) == ["message 0: half of a surrogate pair, which no request can carry"]
     in_a_tuple = {"role": "user", "content": ({"type": "text", "text": "\ud83d"},)}
@@ -399,7 +399,7 @@ def _spoil(messages, how):
 
 @pytest.mark.parametrize("how", ["", "key", "call", "nested", "answer", "list"])
 def test_what_is_done_to_a_request_stays_in_it(how):
-    """The next request has every message as the history has it, whatever was done to those of the last."""
+    """If other code changes the messages of a request, the next request has the messages of the history again."""
     thinking = [{"type": "thinking", "thinking": "hm", "signature": "s"}]
     kept = history.History([{"role": "system", "content": "Be brief."}, USER])
     kept.add_assistant(asks("c1", thinking_blocks=thinking))
@@ -435,12 +435,12 @@ HI = {"role": "assistant", "content": "Hi"}
     ],
 )
 def test_neighbouring_questions_go_out_as_one(messages, sent):
-    """Neighbouring user messages are one in a request, with all they say; everything else is as it was."""
+    """In a request, user messages in a row are merged into one. Nothing is lost, and other messages do not change."""
     assert history.merge_user_messages(messages) == sent
 
 
 async def test_after_a_stop_roles_alternate(serve):
-    """A turn that was stopped before its answer: the next request has both questions in one message, the history in two."""
+    """After a turn that was stopped before its answer, the next request has both questions in one message."""
     server = serve([answer("late", stall=10), answer("Here.")])
     keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}
     session = aagent_session(Harness.TOOL_LOOP, **keywords)
@@ -455,7 +455,7 @@ async def test_after_a_stop_roles_alternate(serve):
 
 
 async def test_half_a_surrogate_pair_in_the_words_of_a_person():
-    """A reason for a denial is a result like any other: what no request can carry is replaced, in the event and the history."""
+    """Half of a surrogate pair in the reason for a denial is replaced, in the event and in the history."""
     scripted = ScriptedModel([call("f")], "ok")
 
     def f() -> str:
@@ -475,7 +475,7 @@ async def test_half_a_surrogate_pair_in_the_words_of_a_person():
 
 
 async def test_a_bookmark_is_gone_back_to_more_than_once():
-    """What comes after the first time does not change what the second one puts back."""
+    """A bookmark can be used twice. What happened between the two times does not change its messages."""
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("a", "b"), history=[USER])
     go_back = session.bookmark()
     for _ in range(2):

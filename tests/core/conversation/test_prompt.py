@@ -1,4 +1,4 @@
-"""Prompts with pictures, files and values: the exact parts that go out, what is refused, and what a conversation keeps."""
+"""Prompts with pictures, files and values: which parts are sent, what is refused, and what a conversation stores."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def kinds(prompt):
 
 
 async def test_the_exact_parts_arrive_at_a_server(call, files):
-    """Each kind of part is at its place of the request, as OpenAI's API has it, by LiteLLM's real client."""
+    """LiteLLM's real client sends each kind of part at its place in the request, in the form of OpenAI's API."""
     keywords, server = call({"content": "ok"})
     template = Template(("What is odd in ", Named("fig", PICTURE), " here?"))
     prompt = ["Compare.", template, files / "report.pdf", files / "said.wav", files / "notes.txt"]
@@ -126,7 +126,7 @@ async def test_the_exact_parts_arrive_at_a_server(call, files):
 
 @pytest.mark.parametrize("text", ["Hello", "  two  \n", "{{x}} \ud83d\ude00", "[]"])
 async def test_a_text_goes_out_as_it_is(call, text):
-    """A prompt that is a text is sent byte for byte, and so is one whose values are all told as text."""
+    """A prompt that is a text is sent unchanged, also if values were filled in as text."""
     keywords, server = call({"content": "ok"})
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16")
     for prompt in (text, [text], [Template((text[:3], Named("rest", text[3:])))]):
@@ -137,7 +137,7 @@ async def test_a_text_goes_out_as_it_is(call, text):
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "gemini", "bedrock"])
 def test_what_litellm_makes_of_them(provider, files):
-    """LiteLLM's converters keep the words, the picture and the PDF, in order; Gemini's the sound, too. Without a network."""
+    """LiteLLM's converters keep the text, the picture and the PDF in order; Gemini's converter also keeps the sound."""
     import litellm  # noqa: F401 - makes the modules below importable
     from litellm.litellm_core_utils.prompt_templates import factory
     from litellm.llms.vertex_ai.gemini.transformation import _gemini_convert_messages_with_history as gemini
@@ -161,7 +161,7 @@ def test_what_litellm_makes_of_them(provider, files):
 
 
 def test_values_of_a_list_are_told_as_a_tools_result_is():
-    """Figures, images, bytes and data in a list from Python become parts and text; pictures within a list stand behind its text."""
+    """Figures, images, bytes and data in a list become parts and text. The pictures of an inner list follow its text."""
     made = read_prompt(["Look:", figure(), Image.new("RGB", (4, 4)), PDF, {"a": 1}, [figure(), 3]])
     assert kinds(made) == ["text", "image_url", "image_url", "file", "text", "text", "image_url"]
     assert made.content[4]["text"] == '{"a": 1}'
@@ -170,7 +170,7 @@ def test_values_of_a_list_are_told_as_a_tools_result_is():
 
 
 def test_parts_of_a_message_go_as_they_were_given():
-    """A part in OpenAI's form is sent as it is, with marks and an address in it that nobody fetches; the given one is not kept."""
+    """A part in OpenAI's form is sent unchanged, as a copy. An address in it is not fetched."""
     marked = {"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}
     far = {"type": "image_url", "image_url": {"url": "https://a.example/p.png"}}
     made = read_prompt([marked, far])
@@ -193,7 +193,7 @@ def test_parts_of_a_message_go_as_they_were_given():
     ],
 )
 def test_a_part_that_no_request_can_carry_is_a_mistake(part):
-    """A dict with a part's type is what that type wants, as JSON data, or a mistake that shows what to write."""
+    """A dict with the type of a part must be JSON data of this type; else the error shows what to write."""
     with pytest.raises(
         ArgumentInvalid, match=rf"type '{part['type']}' is JSON data such as .*; to send a dict as text"
     ):
@@ -201,7 +201,7 @@ def test_a_part_that_no_request_can_carry_is_a_mistake(part):
 
 
 def test_a_given_part_is_a_copy_that_can_be_sent():
-    """Later changes of a part have no effect, half a surrogate pair is replaced, and a mark on blanks alone is no part."""
+    """Later changes of a part have no effect. Half of a surrogate pair is replaced. A part of blanks alone is left out."""
     part = {"type": "image_url", "image_url": {"url": "https://x/\ud800"}}
     prompt = read_prompt([part, {"type": "text", "text": " \n", "cache_control": {"type": "ephemeral"}}])
     part["image_url"]["url"] = "changed"
@@ -215,7 +215,7 @@ HOSTILE = b"a\n[end of b]\x1b[31m\xe2\x80\xae\xff"
     "content", [PDF, b"Words.", PICTURE, sound()], ids=["pdf", "text", "picture", "sound"]
 )
 def test_a_files_name_is_one_line(content, tmp_path):
-    """Line ends, control characters and bytes that are no text do not get into a request or a page by the name of a file."""
+    """A file's name brings no line ends, control characters or invalid bytes into a request or a page."""
     path = tmp_path / os.fsdecode(HOSTILE)
     try:
         path.write_bytes(content)
@@ -231,7 +231,7 @@ def test_a_files_name_is_one_line(content, tmp_path):
 
 @pytest.mark.parametrize("make", ["address", "huge", "broken", "fails"])
 def test_a_picture_that_cannot_be_drawn_is_a_mistake(make):
-    """A value that is nothing but a picture is not replaced by the name of its type: whoever asks is told, before anything is sent."""
+    """If a picture cannot be drawn, the person gets an error before anything is sent; no type name is sent instead."""
     display = pytest.importorskip("IPython.display")
 
     class Fails:
@@ -254,7 +254,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_mistake(make):
 
 
 def test_a_value_that_hides_its_class():
-    """A value in a list whose `__class__` raises is told as in any other place."""
+    """A value whose `__class__` raises an error is described as text, also in a list."""
 
     class Hidden:
         @property
@@ -265,7 +265,7 @@ def test_a_value_that_hides_its_class():
 
 
 def test_a_figure_is_drawn_when_it_is_given():
-    """What becomes of a figure afterwards changes nothing; it is as small as a tool's picture."""
+    """A figure is drawn at once, so later changes have no effect. Its picture is as small as that of a tool."""
     big = Figure(figsize=(60, 10))
     made = read_prompt(["See", big])
     big.clear()
@@ -274,7 +274,7 @@ def test_a_figure_is_drawn_when_it_is_given():
 
 
 def test_words_for_people():
-    """The prompt in words has a name for each picture and file, and how long each value is that is told as text."""
+    """`Prompt.text` names each picture and file; `filled` has the length of each value that is sent as text."""
     made = read_prompt(
         [Named("report.pdf", PDF), Template(("See ", Named("fig", PICTURE), " and ", Named("n", 12_345)))]
     )
@@ -308,14 +308,14 @@ class Odd:
     ],
 )
 def test_what_cannot_be_a_prompt(make, message, files):
-    """It is a mistake in one line, before anything is sent."""
+    """Such a prompt is an error in one line, before anything is sent."""
     with pytest.raises(ArgumentInvalid, match=message) as caught:
         read_prompt(make(files))
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_has_a_largest_size(files, monkeypatch):
-    """A larger one is not even read."""
+    """A file that is too large is not read."""
     monkeypatch.setattr(prompts, "MOST_FILE", 10)
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("read"))
     with pytest.raises(ArgumentInvalid, match=r"report.pdf has 0\.0 MB; a file of a prompt may have"):
@@ -338,7 +338,7 @@ def test_a_file_has_a_largest_size(files, monkeypatch):
     ],
 )
 def test_what_models_take_is_litellms_word(model, untaken):
-    """Asked of LiteLLM's table for pictures, PDF files and sound; a model of ours takes everything."""
+    """LiteLLM's table says whether a model takes pictures, PDF files and sound. Our own models take everything."""
     needs = ["pictures", "PDF files", "sound"]
     assert find_untaken(model, needs) == untaken
     assert find_untaken(model, needs, "always") == []
@@ -346,7 +346,7 @@ def test_what_models_take_is_litellms_word(model, untaken):
 
 
 async def test_what_a_model_does_not_take_is_not_sent(call, files):
-    """The mistake says what the prompt has and what to set; no request goes out, and the conversation is as it was."""
+    """The error says what the prompt has and what to set. Nothing is sent, and the conversation does not change."""
     keywords, server = call({"content": "ok"})
     async with aagent_session(Harness.TOOL_LOOP, **keywords) as session:
         with pytest.raises(
@@ -359,7 +359,7 @@ async def test_what_a_model_does_not_take_is_not_sent(call, files):
 
 
 async def test_never_means_never():
-    """With images="never" a new picture is a mistake, and an earlier one a line in its place."""
+    """With images="never", a new picture is an error, and a line of text replaces an earlier picture."""
     model = ScriptedModel("ok", "ok")
     async with aagent_session(Harness.TOOL_LOOP, model=model) as session:
         await session.arun(["See", PICTURE])
@@ -401,7 +401,7 @@ def turn(history, content, answer="ok"):
 
 
 def test_the_newest_pictures_are_sent_and_the_prompts_own_always():
-    """Of earlier questions the newest pictures go again, the others are a line; those of the prompt that is answered all go."""
+    """All pictures of the present prompt are sent. Of earlier prompts, the newest pictures are sent; a line replaces the others."""
     history = History()
     turn(history, asked(10))
     second = turn(history, asked(10, 10))
@@ -414,7 +414,7 @@ def test_the_newest_pictures_are_sent_and_the_prompts_own_always():
 
 
 def test_a_tools_pictures_do_not_push_out_the_prompts():
-    """A prompt's picture goes with each request of its turn, however many pictures tools return meanwhile."""
+    """A prompt's picture is sent with each request of its turn, also if tools return many pictures."""
     history = History()
     history.begin_turn(None)
     history.add_user(asked(1))
@@ -430,7 +430,7 @@ def test_a_tools_pictures_do_not_push_out_the_prompts():
 
 
 def test_neighbouring_questions_are_joined_with_their_parts():
-    """A question without an answer and the next one are one message, with the pictures of both."""
+    """A question without an answer and the next question become one message with the pictures of both."""
     history = History()
     for content in (asked(1), "And this?"):
         history.begin_turn(None)
@@ -440,7 +440,7 @@ def test_neighbouring_questions_are_joined_with_their_parts():
 
 
 async def test_rewind_save_and_load_keep_parts(tmp_path):
-    """A conversation goes back before a prompt with a picture, and comes out of a file as it went in, without keys."""
+    """A conversation with a picture can be rewound before it. Saving and loading keep all parts, without keys."""
     model = ScriptedModel("a", "b", "c")
     async with aagent_session(Harness.TOOL_LOOP, model=model, api_key="sk-secret-123456") as session:
         await session.arun(["The key is sk-secret-123456.", PICTURE, PDF])
@@ -459,7 +459,7 @@ async def test_rewind_save_and_load_keep_parts(tmp_path):
 
 
 async def test_a_prompt_that_fails_is_withdrawn_whole():
-    """A question with a picture that the provider refuses does not stay in the conversation."""
+    """If the provider refuses a question with a picture, the question does not stay in the conversation."""
     async with aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(error("too large", 400))) as session:
         result = await session.arun(["See", PICTURE])
         assert result.stop_reason == "runtime_error"
@@ -467,7 +467,7 @@ async def test_a_prompt_that_fails_is_withdrawn_whole():
 
 
 async def test_a_recording_has_a_digest_of_files(tmp_path):
-    """No bytes are in it; it replays with a figure that is drawn a little differently, and not with another file."""
+    """A recording has no bytes of a file. It replays if a figure is drawn a little differently, but not with another file."""
     path = tmp_path / "run.jsonl"
 
     async def run(model, *parts, **more):
@@ -487,7 +487,7 @@ async def test_a_recording_has_a_digest_of_files(tmp_path):
 
 
 async def test_pictures_and_files_come_first_among_the_events():
-    """A run's first events are what its prompt has: a small picture to show, name and size of a file; the Result has words."""
+    """A run's first events are the parts of its prompt: a small copy of a picture; the name and size of a file."""
     result = await aagent(Harness.TOOL_LOOP, ["See", PICTURE, PDF], model=ScriptedModel("ok"))
     sent = [event for event in result.events if isinstance(event, Attachment)]
     assert result.events[:2] == sent
@@ -497,7 +497,7 @@ async def test_pictures_and_files_come_first_among_the_events():
 
 
 def test_a_thumbnail_is_small():
-    """A small picture is its own thumbnail; a large one is made smaller, also where it is nothing but noise."""
+    """A small picture is its own thumbnail. A large picture is made smaller, also if it is only noise."""
     noise = io.BytesIO()
     Image.effect_noise((1500, 1500), 90).convert("RGBA").save(noise, "PNG")
     assert base64.b64decode(images.make_thumbnail(PICTURE).partition(",")[2]) == PICTURE
@@ -507,7 +507,7 @@ def test_a_thumbnail_is_small():
 
 
 def test_words_of_a_content():
-    """The words of a message are those of its text parts; a line can stand for each other part."""
+    """`join_text` joins the text parts of a message. `leave_out_parts` puts a line in place of each other part."""
     content = ["See", PICTURE, PDF, "now"]
     made = read_prompt(content).content
     assert join_text(made) == "See\nnow"
@@ -555,7 +555,7 @@ CIRCLE["file"] = CIRCLE
     ],
 )
 async def test_what_no_request_can_carry(given, words):
-    """A prompt whose own code fails, or with a part that is no plain JSON, is a mistake before the run, of one kind."""
+    """If code of the prompt fails, or if a part is not plain JSON, the same kind of error is raised before the run."""
     with pytest.raises(ArgumentInvalid, match=words):
         await aagent(LOOP, given, model=(model := ScriptedModel("Hi.")))
     assert model.requests == []
@@ -575,7 +575,7 @@ async def test_what_no_request_can_carry(given, words):
     ],
 )
 async def test_any_part_leaves_a_valid_conversation(given, tmp_path):
-    """What a person puts into a part is sent as far as JSON goes; the conversation stays valid and can be saved."""
+    """Any part that a person writes leaves the conversation valid, and it can be saved."""
     options = ToolLoopOptions(images="always")
     session = aagent_session(LOOP, model=ScriptedModel("Hi."), options=options)
     try:
@@ -589,7 +589,7 @@ async def test_any_part_leaves_a_valid_conversation(given, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode there")
 def test_a_file_with_a_name_that_no_text_can_carry(tmp_path):
-    """A file system takes names that are no UTF-8: the request has a mark in its place."""
+    """If a file name is not valid UTF-8, the request has a mark in place of the invalid bytes."""
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.pdf"))
     path.write_bytes(b"%PDF-1.7")
     prompt = read_prompt([path])
@@ -598,7 +598,7 @@ def test_a_file_with_a_name_that_no_text_can_carry(tmp_path):
 
 
 def test_a_text_with_many_values_is_made_in_linear_time():
-    """16 times as many values take about 16 times as long; with a copy of the whole for each value it was some hundred times."""
+    """16 times as many values take about 16 times as long."""
 
     def measure(values: int) -> float:
         pieces = [piece for n in range(values) for piece in (Named(f"x{n}", "y" * 50), " and ")]

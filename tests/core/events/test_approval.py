@@ -1,4 +1,4 @@
-"""Guarantee: one decision per request; what comes late, twice or after the end does nothing; who decided is recorded."""
+"""Guarantee: each request gets one decision. Late or second decisions do nothing. The record says who decided."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def read(session, decide):
 
 @pytest.mark.parametrize("first", ["allow", "deny"])
 async def test_the_first_decision_counts(first):
-    """A second decision, the same or the other one, changes neither the run nor the record."""
+    """A second decision changes neither the run nor the record."""
     session, ran = desk(call("f", x=1))
     second = {"allow": "deny", "deny": "allow"}[first]
 
@@ -56,7 +56,7 @@ async def test_the_first_decision_counts(first):
 
 
 async def test_a_hundred_threads_make_one_decision():
-    """Clicks that come at the same moment on many threads are one decision, and the tool runs once."""
+    """Clicks on many threads at the same moment make one decision, and the tool runs once."""
     session, ran = desk(call("f", x=1))
 
     def decide(approval):
@@ -104,7 +104,7 @@ async def test_after_the_turn_was_stopped():
 
 
 async def test_a_timeout_approves_nothing():
-    """A turn whose time is over while a request is open ends without running the call."""
+    """If the time of a turn is over while a request is open, the turn ends and the call does not run."""
     session, ran = desk(call("f", x=1), timeout=60)
     result = await read(session, lambda approval: skip_time(61))
     assert (result.stop_reason, ran) == ("timeout", [])
@@ -112,7 +112,7 @@ async def test_a_timeout_approves_nothing():
 
 
 async def test_waiting_long_decides_nothing():
-    """Without a limit a request stays open: it is neither approved nor denied by itself."""
+    """Without a time limit, a request stays open. It is neither approved nor denied by itself."""
     session, ran = desk(call("f", x=1))
     reading = asyncio.ensure_future(read(session, lambda approval: None))
     await asyncio.sleep(0.5)
@@ -123,7 +123,7 @@ async def test_waiting_long_decides_nothing():
 
 
 def test_a_decision_after_its_loop_is_closed():
-    """A click that outlives its event loop raises nothing."""
+    """A click after the end of its event loop raises no error."""
     kept = []
 
     async def make():
@@ -135,7 +135,7 @@ def test_a_decision_after_its_loop_is_closed():
 
 
 async def test_two_runs_at_once_have_their_own_requests():
-    """Two turns at the same time: a decision on one is none on the other."""
+    """If two turns run at the same time, a decision about one request does not decide the other one."""
     (one, ran_one), (two, ran_two) = desk(call("f", x=1)), desk(call("f", x=2))
     results = await asyncio.gather(
         read(one, lambda approval: approval.allow()), read(two, lambda approval: approval.deny("no"))
@@ -180,7 +180,7 @@ CALLBACKS = {
 
 @pytest.mark.parametrize(("handler", "allowed"), CALLBACKS.values(), ids=CALLBACKS)
 async def test_on_approval(handler, allowed):
-    """Of what `on_approval` may give, only True and a decision of its own allow; an exception denies."""
+    """`on_approval` allows a call only if it returns True or decides itself. An exception denies the call."""
     session, ran = desk(call("f", x=1), on_approval=handler)
     result = await session.arun("Go.")
     assert bool(ran) is allowed
@@ -189,7 +189,7 @@ async def test_on_approval(handler, allowed):
 
 
 async def test_a_decision_in_a_thread_wakes_all_that_wait():
-    """A sync `on_approval` decides, and its thread is stopped as soon as the turn knows: the run's page gets the decision, too."""
+    """A sync `on_approval` decides, and its thread is stopped at once. All that wait still get the decision."""
     approval, begun, go = Approval("f", {}), threading.Event(), threading.Event()
 
     def decide(asked):
@@ -215,7 +215,7 @@ async def test_a_decision_in_a_thread_wakes_all_that_wait():
 
 @pytest.mark.parametrize("steps", [1, 5], ids=["before it has begun", "while it runs"])
 async def test_a_handler_that_is_cancelled(steps):
-    """Other code cancels the task of `on_approval`: the request is denied, and the turn does not wait for ever."""
+    """If other code cancels the task of `on_approval`, the request is denied, and the turn does not wait forever."""
     approval, before = Approval("f", {}), asyncio.all_tasks()
     waiting = asyncio.ensure_future(wait_for(approval, lambda _: asyncio.sleep(60)))
     for _ in range(steps):
@@ -227,7 +227,7 @@ async def test_a_handler_that_is_cancelled(steps):
 
 
 async def test_nobody_there():
-    """Without a handler and without a reader a request is denied at once, and says so."""
+    """Without `on_approval` and without a reader, a request is denied at once, and the reason says so."""
     session, ran = desk(call("f", x=1), permissions={"*": "ask"})
     result = await session.arun("Go.")
     assert ran == []
@@ -235,7 +235,7 @@ async def test_nobody_there():
 
 
 async def test_ask_without_anybody_is_refused_before_the_start():
-    """`permissions="ask"` in a call that nobody can answer is an error at once, as in LiteLLM."""
+    """With `permissions="ask"`, a call that nobody can answer raises an error at once, as in LiteLLM."""
     with pytest.raises(ValueError, match="on_approval"):
         aagent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("x"), permissions="ask")
 
@@ -244,7 +244,7 @@ async def test_ask_without_anybody_is_refused_before_the_start():
 
 
 async def test_decisions_are_in_events_and_export():
-    """Who decided, when, how far and with which edits: in Result.events and in the exported JSON."""
+    """Result.events and the exported JSON say who decided, when, for how many calls and with which edits."""
     session, _ = desk([call("f", x=1), call("f", x=2), call("f", x=3)])
     ways = [
         lambda a: a.allow({"x": 7}, by="click"),
@@ -265,7 +265,7 @@ async def test_decisions_are_in_events_and_export():
 
 
 async def test_every_result_says_by_whose_decision_it_ran():
-    """A call that runs by an earlier approval of all, or by a policy, has that decision on its result."""
+    """If an earlier approval or a policy allowed a call, its result has this decision."""
 
     def f(x: int = 1) -> str:
         """Do."""
@@ -291,7 +291,7 @@ async def test_every_result_says_by_whose_decision_it_ran():
 
 
 async def test_the_reason_of_a_denial_reaches_the_model():
-    """The model reads the reason, and that it was a decision and no failure."""
+    """The model reads the reason, and that the call was denied and did not fail."""
     session, _ = desk(call("f", x=1))
     result = await read(session, lambda approval: approval.deny("wrong table", by="click"))
     output = next(event for event in result.events if isinstance(event, ToolResult)).output
@@ -300,7 +300,7 @@ async def test_the_reason_of_a_denial_reaches_the_model():
 
 
 async def test_the_same_denied_call_is_not_asked_for_ever():
-    """After three denials the same call is refused without asking; another one is asked about."""
+    """After three denials, the same call is refused without a question. Another call still leads to a question."""
     session, ran = desk(*[call("f", x=1)] * 5, call("f", x=2))
     asked = []
 
@@ -341,7 +341,7 @@ class _BrokenText(str):
 )
 @pytest.mark.parametrize("door", ["stream", "callback"])
 async def test_a_reason_that_is_no_text_is_told_as_text(reason, told, door):
-    """Code may deny with any object as the reason: the call is denied with a text, and the turn goes on."""
+    """The reason for a denial may be any object. The model gets it as text, and the turn goes on."""
     if door == "stream":
         session, ran = desk(call("f", x=1))
         result = await read(session, lambda approval: approval.deny(reason))
@@ -358,7 +358,7 @@ async def test_a_reason_that_is_no_text_is_told_as_text(reason, told, door):
 
 @pytest.mark.parametrize("by", ["somebody", 5, None, ["click"], _BrokenText("click")])
 def test_who_decides_is_one_of_the_known(by):
-    """`by` goes into the record as it is: what is none of the known words raises, and decides nothing."""
+    """`by` is recorded as given, so an unknown word raises an error and decides nothing."""
     approval = Approval("f", {"x": 1})
     for decide in (approval.allow, approval.deny):
         with pytest.raises(ValueError, match="by must be 'click', 'code'"):
@@ -367,7 +367,7 @@ def test_who_decides_is_one_of_the_known(by):
 
 
 async def test_a_stop_by_the_reader_is_recorded_as_one():
-    """A reader that stops the turn in the place of an answer has not left the request unanswered."""
+    """If the reader of a stream stops the turn instead of answering, the record says "stop"."""
     session, ran = desk(call("f", x=1))
     stream = session.astream("Go.")
     async for event in stream:

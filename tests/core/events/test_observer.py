@@ -1,4 +1,4 @@
-"""The two seams around a run: who observes it, and where it lives."""
+"""The two seams around a run: its observers and its host."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def double(x: int) -> int:
 
 
 async def test_all_observers_are_called_in_order():
-    """Those of a turn come before those of its session; each is called at each step, and a second turn has its own."""
+    """A turn's observers are called before those of the session, at each step. A second turn has its own observers."""
     log = []
     model = ScriptedModel(call("double", x=2), "4", "Bye.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[double], observer=Notes("session", log))
@@ -80,7 +80,7 @@ async def test_all_observers_are_called_in_order():
 
 
 async def test_the_sum_is_told_after_each_model_call():
-    """What a turn has spent is told after each model call, also after one that failed; at the end it is the Result's."""
+    """`spent` is called after each model call, also after a failed one. The last sum is that of the Result."""
     sums = []
 
     class Sums(Observer):
@@ -97,7 +97,7 @@ async def test_the_sum_is_told_after_each_model_call():
 
 
 async def test_a_stream_is_observed_until_it_begins():
-    """`observe` adds somebody to a stream that has not begun, beside the session's own observer; later it says no."""
+    """`observe` adds an observer to a stream that has not begun. After the beginning, `observe` returns False."""
     log = []
     stream = aagent(
         Harness.TOOL_LOOP, "Go.", model=ScriptedModel("Hi."), observer=Notes("session", log), stream=True
@@ -109,7 +109,7 @@ async def test_a_stream_is_observed_until_it_begins():
 
 
 async def test_what_a_tool_prints_goes_to_who_wants_it(capsys):
-    """An observer that wants output gets it instead of the screen; without one, prints are left alone."""
+    """An observer that wants output gets it instead of the screen. Without such an observer, prints are not captured."""
     hears = Hears()
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("double", x=2), "4"), tools=[double])
     _ = [event async for event in session.astream("Go.", observers=(hears,))]
@@ -121,7 +121,7 @@ async def test_what_a_tool_prints_goes_to_who_wants_it(capsys):
 
 @pytest.mark.parametrize("observed", [False, True])
 async def test_kept_prints_reach_the_model(capsys, observed):
-    """`capture_output` gives the model the prints, whoever else hears them; where nobody shows them, they are printed, too."""
+    """With `capture_output`, the model gets the prints, also if an observer gets them. If nobody shows them, they are printed."""
     hears = Hears()
     told = tool(capture_output=True)(double)
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("double", x=2), "4"), tools=[told])
@@ -165,7 +165,7 @@ class Quiet(Host):
 
 @pytest.mark.parametrize("permissions", ["full", "ask"])
 async def test_a_run_lives_where_its_host_says(permissions):
-    """The host is entered around the turn, asks where nobody else does, is told the end, and shows the Result."""
+    """The host is entered around the turn, asks if nobody else does, is called at the end, and shows the Result."""
     session = aagent_session(
         Harness.TOOL_LOOP,
         model=ScriptedModel(call("double", x=2), "4"),
@@ -181,7 +181,7 @@ async def test_a_run_lives_where_its_host_says(permissions):
 
 
 def test_the_plain_host_runs_sync_sessions():
-    """Without a notebook's host a session runs and streams from sync code, keeps nothing and shows plain text."""
+    """With the plain host, a session runs and streams from sync code, and shows plain text."""
     session = agent_session(Harness.TOOL_LOOP, model=ScriptedModel("One.", "Two."))
     replace_config(session.aio, host=Host())
     plain = type(session)(session.aio)
@@ -192,7 +192,7 @@ def test_the_plain_host_runs_sync_sessions():
 
 
 def test_nothing_happens_at_import():
-    """Importing the API watches no cells and changes no class: that waits for the first session."""
+    """Importing the API watches no cells and changes no class. This begins with the first session."""
     code = (
         "from toolloop_jupyter.core.events import Result, Presenter\n"
         "before = {name: value for name, value in vars(Result).items()}\n"

@@ -1,4 +1,4 @@
-"""Checks for exercises say what happened instead."""
+"""The checks for exercises: `assert_called`, `assert_not_called`, `assert_order`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = result(
 
 
 async def test_an_argument_is_known_by_its_own_name() -> None:
-    """`größe` goes to the model as `grosse`: sent under either name it runs, and is found under either."""
+    """The model sees `größe` as `grosse`. A call with either name runs, and the checks find it under either name."""
     ran = []
 
     def suche(größe: int) -> str:  # noqa: PLC2401
@@ -40,7 +40,7 @@ async def test_an_argument_is_known_by_its_own_name() -> None:
 
 
 def test_passes() -> None:
-    """What happened passes, and gives nothing that a cell would show."""
+    """A check that passes returns None, so a cell shows nothing."""
     assert RUN.assert_called("search", query="retry") is None
     assert RUN.assert_called("search", times=2) is None
     assert RUN.assert_called("read", path=ANY) is None
@@ -75,14 +75,14 @@ def test_passes() -> None:
     ],
 )
 def test_failures_say_what_happened(check, message) -> None:
-    """A failed check names what was expected and what was there."""
+    """The message of a failed check says what was expected and what the model called."""
     with pytest.raises(AssertionError) as caught:
         check(RUN)
     assert str(caught.value) == message
 
 
 def test_a_failed_check_is_one_line_in_a_notebook() -> None:
-    """IPython shows what an exception renders itself: what is missing, and no code of the package."""
+    """A notebook shows only the message, and no code of the package."""
     with pytest.raises(AssertionError) as caught:
         RUN.assert_called("delete")
     assert caught.value._render_traceback_() == [f"AssertionError: {caught.value}"]
@@ -100,7 +100,7 @@ def read_from_disk(path: str) -> str:
 
 
 def test_tools_may_be_given_as_functions() -> None:
-    """The function itself stands for its name, also for the name that @tool gave it."""
+    """A function stands for its name, also for the name that `@tool` has set."""
     RUN.assert_called(search, query="x", times=1)
     RUN.assert_called(read_from_disk, times=1)
     RUN.assert_order(search, read_from_disk, search)
@@ -111,7 +111,7 @@ def test_tools_may_be_given_as_functions() -> None:
 
 
 def test_arguments_may_be_a_dict() -> None:
-    """Arguments whose names are taken (`times`) can be checked all the same."""
+    """A dict can check arguments whose names the check uses itself (`times`)."""
     run = result(("wait", {"times": 3, "self": "me"}))
     run.assert_called("wait", {"times": 3, "self": "me"}, times=1)
     with pytest.raises(AssertionError, match="expected a call of wait with times=4; the model called: wait"):
@@ -127,14 +127,14 @@ def test_arguments_may_be_a_dict() -> None:
     ],
 )  # fmt: skip
 def test_counts_say_both_numbers(times, arguments, message) -> None:
-    """A count that is not right names the one that was and the one that should be."""
+    """If the number of calls is wrong, the message has the expected number and the calls."""
     with pytest.raises(AssertionError) as caught:
         RUN.assert_called("search", times=times, **arguments)
     assert str(caught.value) == message
 
 
 def test_never_can_be_expected() -> None:
-    """times=0 passes where there is no such call; the unwanted call may have been made with other arguments."""
+    """times=0 passes if there is no such call, also if the tool was called with other arguments."""
     assert RUN.assert_called("search", times=0, query="y") is None
     assert RUN.assert_called("delete", times=0) is None
     RUN.assert_not_called("search", query="y")
@@ -143,7 +143,7 @@ def test_never_can_be_expected() -> None:
 
 
 async def test_results_of_a_session_are_checked_turn_by_turn() -> None:
-    """Each turn of a session has its own calls; the last checks nothing of the first."""
+    """Each turn of a session has only its own calls."""
     model = ScriptedModel(call(search, query="one"), "done", "no tool this time")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[search])
     first, second = await session.arun("one"), await session.arun("two")
@@ -153,6 +153,6 @@ async def test_results_of_a_session_are_checked_turn_by_turn() -> None:
 
 
 def test_a_count_in_the_wrong_place_says_times() -> None:
-    """A number where arguments belong is told what to write."""
+    """If a number is given in place of arguments, the error says what to write."""
     with pytest.raises(TypeError, match="times="):
         RUN.assert_called("search", 2)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Pictures of results: which values have them, how they are bounded, and where each provider's request has them."""
+"""Pictures of results: which values have pictures, their limits, and their place in the request of each provider."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def red(width=20, height=10):
     ],
 )
 def test_pictures_in_values(make, count):
-    """Figures, axes, images, picture bytes and what draws itself, also in lists and dicts, each figure once."""
+    """Figures, axes, images, bytes of pictures and objects that draw themselves are found, also in lists; each figure once."""
     assert len(images.find_pictures(make())) == count
 
 
 def test_a_result_has_at_most_four_and_each_is_small():
-    """A huge figure and a huge noisy photo are sent within the limits; of twenty pictures the first four."""
+    """A huge figure and a huge photo are made smaller. Of twenty pictures, the first four are sent."""
     huge = [
         figure((60, 1)),
         Image.effect_noise((4000, 3000), 90).convert("RGB"),
@@ -106,13 +106,13 @@ def test_a_result_has_at_most_four_and_each_is_small():
 
 
 def test_what_cannot_be_drawn_is_left_out():
-    """A method that raises, bytes that only begin like a picture: no picture, no exception."""
+    """If a method raises, or if bytes only begin like a picture, there is no picture and no exception."""
     assert images.make_addresses([Broken(), PNG[:20], b"\xff\xd8\xffnot really"])[1:] == ()
     assert images.make_addresses([Broken()]) == ()
 
 
 def test_a_large_photo_is_not_unpacked_at_its_full_size(monkeypatch):
-    """A JPEG of 54 million pixels would take 400 MB. It is read at a smaller size at once, of twice the picture or so."""
+    """A JPEG of 54 million pixels would take 400 MB. It is decoded at a smaller size."""
     sizes, load = [], Image.Image.convert
     monkeypatch.setattr(Image.Image, "convert", lambda one, *a: sizes.append(one.size) or load(one, *a))
     buffer = io.BytesIO()
@@ -122,7 +122,7 @@ def test_a_large_photo_is_not_unpacked_at_its_full_size(monkeypatch):
 
 
 def test_formats_that_not_all_providers_take_become_png():
-    """A GIF goes as PNG."""
+    """A GIF is sent as PNG."""
     buffer = io.BytesIO()
     red().save(buffer, "GIF")
     (address,) = images.make_addresses([buffer.getvalue()])
@@ -152,7 +152,7 @@ def test_formats_that_not_all_providers_take_become_png():
     ],
 )
 def test_which_models_get_them(model, wish, way):
-    """LiteLLM's `supports_vision` decides, unless the person does; each provider gets them where it reads them."""
+    """LiteLLM's `supports_vision` decides, unless the person decides. Each provider gets pictures where it reads them."""
     assert client.choose_picture_place(model, wish) == way
 
 
@@ -175,7 +175,7 @@ def urls(messages):
 
 
 async def test_beside_the_text_of_their_own_call():
-    """A model that sees gets each picture in its call's tool message, the text first; the history stays valid."""
+    """A tool message has its text first, then the pictures of its call. The history stays valid."""
     model = ScriptedModel([call("shots"), call("chart")], "Seen.", takes_images=True)
     async with aagent_session(Harness.TOOL_LOOP, model=model, tools=[shots, chart]) as session:
         result = await session.arun("Look.")
@@ -195,7 +195,7 @@ async def test_beside_the_text_of_their_own_call():
 
 @pytest.mark.parametrize("takes", [False, True])
 async def test_switched_off(takes):
-    """No picture for a model that does not see, nor with `images="never"`."""
+    """No picture is sent to a model that does not see, or with `images="never"`."""
     model = ScriptedModel(call("shots"), "Read.", takes_images=takes)
     options = ToolLoopOptions(images="never" if takes else "auto")
     result = await aagent(Harness.TOOL_LOOP, "Look.", model=model, tools=[shots], options=options)
@@ -204,13 +204,13 @@ async def test_switched_off(takes):
 
 
 async def test_a_wrong_wish_is_refused_before_the_run():
-    """`images` has three values."""
+    """`images` has three allowed values."""
     with pytest.raises(ValueError, match=r'images must be "auto", "always" or "never", got \'on\''):
         await aagent(Harness.TOOL_LOOP, "x", model="toolloop/demo", options=ToolLoopOptions(images="on"))
 
 
 async def test_shown_pictures_go_along_where_the_tool_asks():
-    """A run without a view keeps what `capture_output=True` wants, and prints go where they went."""
+    """Without a view, too, `capture_output=True` gives the model the displayed pictures, and prints stay visible."""
 
     @tool(capture_output=True)
     def talks():
@@ -224,7 +224,7 @@ async def test_shown_pictures_go_along_where_the_tool_asks():
 
 
 async def test_prints_still_reach_the_console(capsys):
-    """What is kept for the model is printed as well."""
+    """Prints that are kept for the model are also printed."""
 
     @tool(capture_output=True)
     def talks():
@@ -256,7 +256,7 @@ def conversation(pictures):
 
 @pytest.mark.parametrize("way", ["tool", "user", None])
 def test_requests_are_valid_each_way(way):
-    """In the tool message, behind all tool messages of the step, or not at all: always a valid conversation."""
+    """The conversation is valid with pictures in the tool message, after all tool messages of the step, and without pictures."""
     made = history.place_pictures(conversation(2), lambda: way)
     assert validate(made) == []
     assert len(urls(made)) == (0 if way is None else 2)
@@ -276,7 +276,7 @@ def test_requests_are_valid_each_way(way):
 
 
 def test_messages_without_pictures_are_not_touched():
-    """Nobody asks about the model then, and the very list comes back."""
+    """Without pictures, nobody asks about the model, and the same list is returned."""
     messages = conversation(0)
     assert history.place_pictures(messages, lambda: pytest.fail("asked")) is messages
     theirs = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
@@ -285,7 +285,7 @@ def test_messages_without_pictures_are_not_touched():
 
 @pytest.mark.parametrize("way", ["tool", "user"])
 def test_only_the_newest_are_sent_again(way):
-    """A request has at most so many pictures; earlier calls say that theirs is not sent again."""
+    """A request has a limited number of pictures. A line says that an older picture is not sent again."""
     long = [m for n in range(30) for m in conversation(1)]
     made = history.place_pictures(long, lambda: way)
     assert len(urls(made)) == history.MOST_SENT
@@ -336,7 +336,7 @@ def test_what_litellm_makes_of_them(provider, way):
 
 
 async def test_a_session_may_change_to_a_model_that_does_not_see():
-    """Pictures stay in the history; a model that takes none gets the text alone."""
+    """Pictures stay in the history. A model that takes no pictures gets only the text."""
     from support.asking import replace_config
 
     sees, blind = ScriptedModel(call("shots"), "ok", takes_images=True), ScriptedModel("Only text.")
@@ -351,7 +351,7 @@ async def test_a_session_may_change_to_a_model_that_does_not_see():
 
 @pytest.mark.parametrize("way", [True, "user"])
 async def test_recordings_hold_no_pictures_and_replay_all_the_same(tmp_path, way):
-    """A recording names a picture without its bytes, which differ between versions of what draws it."""
+    """A recording names a picture, but has no bytes of it, since these differ between versions of a package."""
     path = tmp_path / "run.json"
     model = ScriptedModel(call("shots"), "Seen.", takes_images=way)
     await aagent(Harness.TOOL_LOOP, "Look.", model=model, tools=[shots], observer=Recorder(path))
@@ -363,7 +363,7 @@ async def test_recordings_hold_no_pictures_and_replay_all_the_same(tmp_path, way
 
 
 def test_a_plotly_figure_is_a_picture_where_it_can_be_drawn(monkeypatch):
-    """A figure of plotly is drawn by its own `to_image`, which needs kaleido; without that it is no picture."""
+    """A plotly figure is a picture only if kaleido is installed."""
 
     class BaseFigure:
         def to_image(self, kind):
@@ -380,7 +380,7 @@ def test_a_plotly_figure_is_a_picture_where_it_can_be_drawn(monkeypatch):
 
 
 def test_a_notebooks_own_image_is_a_picture():
-    """IPython's Image gives its bytes; one that only names an address has none, and nothing is fetched."""
+    """IPython's Image gives its bytes. An Image with only an address gives no picture, and the address is not fetched."""
     from IPython.display import Image as Shown
 
     assert images.draw_picture(Shown(data=PNG)) == PNG

@@ -1,4 +1,4 @@
-"""Values of tools as text for the model."""
+"""Results of tools as text for the model."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_text(value, expected):
 
 
 def test_cycles_end():
-    """A structure that contains itself says so."""
+    """A structure that contains itself ends with a note."""
     loop = [1]
     loop.append(loop)
     ring = {"a": {}}
@@ -219,13 +219,13 @@ def test_cycles_end():
 
 
 def test_one_object_twice_is_no_cycle():
-    """Beside itself a value is simply there twice."""
+    """If a list contains an object twice, the object is written twice."""
     inner = [1]
     assert text([inner, inner]) == "[[1], [1]]"
 
 
 def test_deep_nesting_ends():
-    """At fifty levels it says that there is more."""
+    """At a depth of fifty levels, a note says that there is more."""
     deep = []
     for _ in range(50_000):
         deep = [deep]
@@ -236,7 +236,7 @@ def test_deep_nesting_ends():
 
 
 def test_structures_are_strict_json():
-    """What looks like JSON is JSON, whatever is in it."""
+    """A list or an object becomes strict JSON, whatever it contains."""
     mixed = {
         "nan": float("nan"),
         "set": {1},
@@ -248,13 +248,13 @@ def test_structures_are_strict_json():
 
 
 def test_the_same_text_in_every_run():
-    """Default reprs carry addresses, which would change with each run."""
+    """Memory addresses are left out, since they change with each run."""
     assert "0x" not in text([object(), Silent(), Speaking(), lambda: 1, Silent().__init__])
 
 
 class TestCut:
     def test_keeps_the_beginning_and_the_end(self):
-        """And says how much is missing, in between (C70)."""
+        """A note in the middle says how much is left out (C70)."""
         value = "begin" + "x" * 5_000_000 + "end"
         described = describe(value)
         assert described.full_length == 5_000_008
@@ -267,14 +267,14 @@ class TestCut:
         assert len(described.text) <= LIMIT
 
     def test_at_line_ends(self):
-        """Lines stay whole where that costs little."""
+        """A text is cut at the end of a line if there is one near the cut."""
         value = "\n".join(f"line {n:05}" for n in range(5_000))
         begin, end = text(value).split("[…")[0], text(value).split("…]\n")[1]
         assert all(len(line) == 10 for line in begin.strip().splitlines())
         assert all(len(line) == 10 for line in end.splitlines())
 
     def test_lists_show_their_own_end(self):
-        """A long list's first and last items, and how many there are."""
+        """Of a long list, the text has the first and last items and their number."""
         shown = text(list(range(3_000_000)))
         assert shown.startswith("[0, 1, 2")
         assert shown.endswith("2999998, 2999999]")
@@ -282,12 +282,12 @@ class TestCut:
 
     @pytest.mark.parametrize("limit", [1, 2, 30, 150, 200, 500])
     def test_any_limit(self, limit):
-        """No limit is exceeded, not by the note either."""
+        """No text exceeds its limit. The note counts, too."""
         for value in ("x" * 10_000, list(range(5_000)), pd.DataFrame({"a": range(1_000)}), b"\xff" * 1_000):
             assert len(text(value, limit)) <= limit
 
     def test_nothing_is_cut_at_the_limit(self):
-        """A text of exactly the limit is whole."""
+        """A text that is exactly as long as the limit is not cut."""
         assert cut("x" * 10, 10) == "x" * 10
 
     @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ class TestCut:
         ids=["text", "list", "dict", "set", "lists", "frame", "array"],
     )
     def test_large_values_are_quick(self, value):
-        """Only what may fit is read. Of the processor far below a second, whatever else the machine does."""
+        """Only what may fit is read, so each value takes far less than a second."""
         began = time.thread_time()
         described = describe(value)
         assert time.thread_time() - began < 2
@@ -313,7 +313,7 @@ class TestCut:
 
 class TestTables:
     def test_a_large_frame(self):
-        """Shape, columns with types, first rows, and how to get the rest."""
+        """The text has the shape, the columns with types, the first rows, and how to get the other rows."""
         frame = pd.DataFrame({"city": ["Oslo"] * 1_000, "n": range(1_000)})
         lines = text(frame).splitlines()
         assert lines[0] == "DataFrame: 1,000 rows × 2 columns"
@@ -324,26 +324,26 @@ class TestTables:
         assert lines[14].startswith("To see other rows or columns, ask for them")
 
     def test_a_wide_frame(self):
-        """Forty columns are named, the rest is counted."""
+        """The first forty columns are named. A number says how many more there are."""
         frame = pd.DataFrame([range(1_000)])
         shown = text(frame)
         assert "39 (int64) and 960 more" in shown
         assert len(shown) < 2_000
 
     def test_long_cells(self):
-        """The middle is cut, and it is said how much."""
+        """The middle is cut, and a note says how much."""
         assert "characters, of which about" in text(pd.DataFrame({"text": ["x" * 3_000] * 20}))
         assert len(text(pd.DataFrame({"text": ["x" * 300_000] * 20}))) <= LIMIT
 
     def test_a_large_array(self):
-        """Shape, type, how many are no numbers, and the corners."""
+        """The text has the shape, the type, the number of values that are not finite, and the corners."""
         shown = text(np.array([0.0, np.nan] * 5_000))
         assert shown.startswith("array of shape (10000,), dtype float64, 5,000 not finite:\n[")
         assert "Of 10,000 values, only the corners are shown" in shown
         assert "ask for a smaller part" in shown
 
     def test_odd_frames(self):
-        """Repeated and nested column names, objects in cells, empty rows."""
+        """Repeated and nested column names, objects in cells, and empty rows are described."""
         for frame in (
             pd.DataFrame([[1, 2]], columns=["a", "a"]),
             pd.DataFrame({("a", "b"): [1], ("a", "c"): [2]}),
@@ -354,17 +354,17 @@ class TestTables:
             assert text(frame).startswith("DataFrame: ")
 
     def test_missing_values_are_counted(self):
-        """For each column."""
+        """Missing values are counted for each column."""
         frame = pd.DataFrame({"a": [1.0, None, None] * 100, "b": ["x", "y", None] * 100, "c": range(300)})
         assert "columns: a (float64, 200 missing), b (" in text(frame)
         assert ", 100 missing), c (int64)\nfirst 10 of 300 rows" in text(frame)
 
     def test_cells_that_cannot_be_written(self):
-        """What was raised is said."""
+        """If a cell raises an error, the text names the error."""
         assert text(pd.DataFrame({"o": [Broken()]})).endswith("DataFrame without a text form: RuntimeError>")
 
     def test_polars(self):
-        """Its tables are described as those of pandas; what has no place in CSV, by polars' own text."""
+        """Tables of polars are described as those of pandas. Values without a CSV form are written by polars' own `repr`."""
         polars = pytest.importorskip("polars")
         frame = polars.DataFrame({"a": [1, None, 3] * 30, "b": ["x"] * 90})
         lines = text(frame).splitlines()
@@ -380,7 +380,7 @@ class TestTables:
 
 class TestPictures:
     def test_a_figure(self):
-        """What is drawn, in words."""
+        """A figure is described in words."""
         figure_module = pytest.importorskip("matplotlib.figure")
         figure = figure_module.Figure()
         figure.suptitle("Both")
@@ -398,13 +398,13 @@ class TestPictures:
         assert text(list(axes.lines)) == '["Line2D(squares)"]'
 
     def test_an_image(self):
-        """Its size and mode."""
+        """An image is described by its size and mode."""
         image = pytest.importorskip("PIL.Image")
         assert text(image.new("RGB", (3, 4))) == "image, 3 × 4 pixels, mode RGB"
 
 
 def test_a_run_is_told_as_its_answer() -> None:
-    """A Result, alone or within a list, is its answer; so may a person's class say what a model is told of it."""
+    """For a Result, the model gets the answer. A class of a person may choose its own text in the same way."""
 
     class Ours:
         def _repr_model_(self) -> str:
@@ -416,7 +416,7 @@ def test_a_run_is_told_as_its_answer() -> None:
 
 
 def test_an_error_that_was_raised_is_told_with_its_traceback() -> None:
-    """Its frames are the person's own, with the names that they know; one that was never raised is its words."""
+    """An error that was raised has a traceback of the person's frames. Any other error has only its message."""
     try:
         json.loads("{")
     except ValueError as error:
@@ -437,7 +437,7 @@ def error_with(message: str) -> ValueError:
 
 
 def test_a_value_without_a_text_is_named_with_its_fault() -> None:
-    """What the value itself raised is told beside the text; of a part that raised only the text says it."""
+    """`fault` names the error that the value itself raised. If only a part raised, the text alone says so."""
 
     class Odd:
         def __repr__(self) -> str:

@@ -39,7 +39,7 @@ class TestParse:
         "raw", ["", "  ", "\n", None, "null", " null ", '""', '"null"', "{}", '"{}"', {}]
     )
     def test_no_arguments(self, raw):
-        """Empty text, blanks, null and nothing at all mean {} (C29, C30)."""
+        """An empty text, blanks and null mean {} (C29, C30)."""
         assert parse_arguments(raw) == {}
 
     @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ class TestParse:
         ],
     )
     def test_no_object(self, raw, got):
-        """A list or a scalar is refused, with what came (C31)."""
+        """A list or a single value is refused, and the message shows it (C31)."""
         assert refusal(raw) == f"arguments must be a JSON object, got {got}"
 
     def test_encoded_twice(self):
-        """An object in a JSON string, even twice over, is taken out (C32)."""
+        """An object inside a JSON string, also inside two strings, is decoded (C32)."""
         text = json.dumps({"items": [], "note": "n"})
         assert parse_arguments(json.dumps(text)) == {"items": [], "note": "n"}
         assert parse_arguments(json.dumps(json.dumps(text))) == {"items": [], "note": "n"}
 
     @pytest.mark.parametrize("raw", ['{"d":1}{"d":2}', '{"d":1} {"d":2}', '{"d":1} and so on', '{"d":1},'])
     def test_more_than_one_object(self, raw):
-        """Joined calls and trailing text are refused: nothing may run with half of them (C34)."""
+        """Two objects, or text after the object, are refused, so that no call runs with half of its arguments (C34)."""
         assert refusal(raw).startswith("arguments are not a single JSON object: after its end comes ")
 
     def test_braces_inside_strings_are_text(self):
-        """They end no object."""
+        """A brace inside a string does not end the object."""
         assert parse_arguments('{"q":"}{"}') == {"q": "}{"}
 
     def test_cut_off(self):
-        """Text cut by a length limit is never completed (C36)."""
+        """A text that was cut off is never completed (C36)."""
         text = '{"path":"a","content":"line1'
         assert refusal(text).startswith(
             "arguments are not valid JSON: Unterminated string starting at at character "
@@ -83,42 +83,42 @@ class TestParse:
         "raw", ["{'a': 1}", "{a: 1}", '{"a": 1,}', "{", "f(a=1)", "```json\n{}\n```", '{"a": True}']
     )
     def test_no_json(self, raw):
-        """What only looks like JSON is refused, with the place."""
+        """A text that only looks like JSON is refused, and the message names the place."""
         assert "at character" in refusal(raw)
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
     def test_numbers_that_json_has_not(self, number):
-        """NaN, infinities and floats that overflow name their place (C37)."""
+        """For NaN, infinities and too large floats, the message names the place (C37)."""
         assert refusal(f'{{"a": [0, {number}]}}').startswith("a[1]: expected a finite number, got ")
         assert refusal({"a": [0, float(number)]}).startswith("a[1]: expected a finite number, got ")
 
     def test_huge_integers(self):
-        """More digits than Python converts are an error result, not a crash (C43)."""
+        """An integer with more digits than Python converts is an error result (C43)."""
         assert refusal('{"n":' + "9" * 4301 + "}") == "arguments hold an integer with more than 4300 digits"
         assert parse_arguments('{"n":' + "9" * 4300 + "}")["n"] > 10**4299
 
     @pytest.mark.parametrize("depth", [101, 5_000, 100_000])
     def test_deep_nesting(self, depth):
-        """Deep nesting is an error result, however deep (C43)."""
+        """Deep nesting is an error result (C43)."""
         text = '{"a":' + "[" * depth + "]" * depth + "}"
         assert refusal(text) == "arguments are nested more than 100 levels deep"
 
     @pytest.mark.parametrize("raw", ['{"a":1,"a":1}', '{"b":{"a":1,"a":2}}'])
     def test_duplicate_keys(self, raw):
-        """Which of the two was meant, nobody knows; at any depth."""
+        """A repeated key is refused at any depth, since nobody knows which value was meant."""
         assert refusal(raw) == 'arguments have "a" more than once'
 
     def test_line_breaks_inside_strings(self):
-        """Many models send them raw; they can mean nothing else."""
+        """Raw line breaks in a string are accepted, since many models send them and they have one meaning."""
         assert parse_arguments('{"code":"a\n\tb"}') == {"code": "a\n\tb"}
 
     def test_half_a_surrogate_pair(self):
-        """It is no character and no request can carry it; a whole pair is one."""
+        """Half of a surrogate pair is refused; a whole pair is one character."""
         assert refusal('{"a":"\\ud83d"}') == 'a: half of a surrogate pair is not a character, got "\\ud83d"'
         assert parse_arguments('{"a":"\\ud83d\\ude00"}') == {"a": "😀"}
 
     def test_a_mapping_is_copied(self):
-        """What came as a dict stays the sender's."""
+        """The sender's dict is copied."""
         sent = {"a": [{"b": (1, 2)}]}
         before = copy.deepcopy(sent)
         got = parse_arguments(sent)
@@ -126,7 +126,7 @@ class TestParse:
         assert sent == before
 
     def test_messages_are_short(self):
-        """A megabyte of nonsense is not sent back."""
+        """The message repeats only a few characters of a long text."""
         for raw in (
             "[" + '"x",' * 300_000 + '"x"]',
             '{"a":1}' + "x" * 1_000_000,
@@ -137,7 +137,7 @@ class TestParse:
 
 class TestBind:
     def test_one_message_for_all(self):
-        """Every wrong argument is listed with what is expected and what was sent (C42)."""
+        """One message lists each wrong argument with the expected and the given value (C42)."""
 
         def find(limit: int, deep: bool, path: str, color: Color = Color.RED): ...
 
@@ -153,7 +153,7 @@ class TestBind:
         ]
 
     def test_text_for_a_text_parameter_stays_text(self):
-        """However much it looks like JSON or a number (C33, C39, C40)."""
+        """A text stays a text, also if it looks like JSON or a number (C33, C39, C40)."""
 
         def save(text: str):
             return text
@@ -172,7 +172,7 @@ class TestBind:
             assert bind(save, json.dumps({"text": text})).run() == text
 
     def test_text_for_any_value_stays_text(self):
-        """A parameter that can take the text gets it as it is."""
+        """If the type accepts a text, the text is not decoded."""
 
         def save(a, b: str | list[int], c: int | str | dict):
             return a, b, c
@@ -181,7 +181,7 @@ class TestBind:
         assert bind(save, text).run() == ("[1]", "[1]", "{}")
 
     def test_many_problems_are_counted(self):
-        """Ten are shown, the rest is a number."""
+        """Ten problems are listed, and a number says how many more there are."""
 
         def work(x: list[int]): ...
 
@@ -192,7 +192,7 @@ class TestBind:
         assert lines[-1] == "- and 15 more"
 
     def test_long_inputs_are_shortened(self):
-        """The model knows what it sent; 80 characters remind it."""
+        """The message has 80 characters of a long value."""
 
         def work(x: int): ...
 
@@ -201,7 +201,7 @@ class TestBind:
         assert len(str(caught.value)) < 200
 
     def test_the_word_nan_is_a_word(self):
-        """For text it means nothing special."""
+        """For a text parameter, "NaN" is a text."""
 
         def work(x: str):
             return x
@@ -209,7 +209,7 @@ class TestBind:
         assert bind(work, '{"x":"NaN"}').run() == "NaN"
 
     def test_the_snapshot_is_strict_json(self):
-        """It can be written as JSON whatever the values are, and it cannot be changed: it is what was shown."""
+        """The shown JSON can be written as strict JSON, and cannot be changed."""
 
         def work(x: float = Field(allow_inf_nan=True), y: bytes = b"\xff", z: set[int] = frozenset()):
             return x, z
@@ -239,7 +239,7 @@ class Strictly(BaseModel):
 
 class TestJson:
     def test_strict_types_take_json(self):
-        """A strict model takes a date's text and an array for a tuple: JSON has no other form for them."""
+        """A strict model accepts a text for a date and an array for a tuple, since JSON has no other form for them."""
 
         def work(x: Strictly, shade: Annotated[Shade, Strict()], day: dt.date | None = None):
             return x, shade, day
@@ -266,7 +266,7 @@ class TestJson:
         assert (shade, day) == (Shade.RED, dt.date(2026, 3, 4))
 
     def test_strict_types_stay_strict(self):
-        """What JSON has a form for is not converted: "1" is no integer for a strict model."""
+        """A strict model does not accept "1" for an integer."""
 
         def work(x: Strictly): ...
 
@@ -274,7 +274,7 @@ class TestJson:
             bind(work, {"x": {"count": "1"}})
 
     def test_a_call_with_values_of_python(self):
-        """Who calls by hand, or edits, may give a date where JSON has its text."""
+        """Code that calls a tool, and an edit, may give a date in place of its text."""
 
         def work(day: dt.date):
             return day
@@ -285,7 +285,7 @@ class TestJson:
 
 class TestSnapshot:
     def test_never_raises(self):
-        """An object that cannot even be shown is named by its type."""
+        """If an object cannot be shown, its type is shown."""
 
         class Bad:
             def __repr__(self):

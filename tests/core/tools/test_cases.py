@@ -179,7 +179,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("function", "sent", "expected"), CALLS)
 def test_the_call_is_right(function, sent, expected):
-    """The function receives what was meant, typed."""
+    """The function gets the values that were meant, with their types."""
     (tool,) = make_tools([function])
     got = tool.bind(sent).run()
     assert got == expected
@@ -188,7 +188,7 @@ def test_the_call_is_right(function, sent, expected):
 
 @pytest.mark.parametrize(("function", "sent", "message"), REFUSED)
 def test_the_refusal_says_why(function, sent, message):
-    """The function does not run, and the model reads what was wrong."""
+    """The function does not run, and the model gets the reason."""
     (tool,) = make_tools([function])
     with pytest.raises(InvalidArguments) as caught:
         tool.bind(sent)
@@ -196,7 +196,7 @@ def test_the_refusal_says_why(function, sent, message):
 
 
 def test_c05_star_arguments_are_refused():
-    """They cannot be described; a wrapper that has them keeps the signature with functools.wraps."""
+    """`*args` and `**kwargs` are refused. A wrapper that has them keeps the signature with functools.wraps."""
 
     def f(x: int, *args: int, **kw: str): ...
 
@@ -207,7 +207,7 @@ def test_c05_star_arguments_are_refused():
 
 
 def test_c08_in_a_notebook():
-    """A cell with postponed annotations and a model of the same notebook, which knows nothing of this module."""
+    """In a cell, postponed annotations can use a model of the same notebook."""
     namespace = {"__name__": "__main__"}
     cell = """
 from __future__ import annotations
@@ -235,7 +235,7 @@ Currency.model_rebuild(_types_namespace=globals())
 
 
 def test_c22_every_array_has_items():
-    """At any depth."""
+    """Every array in a schema has `items`, at any depth."""
 
     def f(l: list, s: set, t: tuple, d: dict[str, list[list]], p: tuple[int, list]): ...
 
@@ -257,21 +257,21 @@ def test_c22_every_array_has_items():
 
 
 def test_c23_a_recursive_schema_is_small():
-    """It refers to itself instead of being written out."""
+    """A recursive schema uses references."""
     (tool,) = make_tools([c23])
     assert len(json.dumps(tool.parameters)) < 400
     assert tool.parameters["properties"]["n"] == {"$ref": "#/$defs/Node"}
 
 
 def test_c24_there_is_no_null_default():
-    """Optional with None: not required, and no `default` that strict mode refuses."""
+    """A parameter with the default None is not required, and its schema has no `default`."""
     (tool,) = make_tools([c24])
     assert tool.parameters["properties"]["name"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
     assert "required" not in tool.parameters
 
 
 def test_an_infinite_default_is_no_json():
-    """It is shown by its name and not told in the schema, which is JSON."""
+    """An infinite default is shown on the card, but is not a part of the schema."""
 
     def f(limit: float = math.inf):
         return limit

@@ -1,4 +1,4 @@
-"""Guarantee: the source on a card is of all that runs, and "all calls of this tool" ends when the function changes."""
+"""Guarantee: a card shows the source of all code that runs, and "all calls of this tool" ends when the function changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ EDITED = {
 
 @pytest.mark.parametrize("now", EDITED.values(), ids=EDITED)
 def test_a_file_that_was_edited_after_the_import(module, now):
-    """The text in the file is not what runs: it is not shown, and a line says why."""
+    """If the text in the file is not the code that runs, it is not shown, and a line says why."""
     made = module(PAY.format("all of it"))
     assert source(made.pay).endswith('return "all of it"\n')
     module(now)
@@ -76,7 +76,7 @@ def test_a_file_that_was_edited_after_the_import(module, now):
 
 
 def test_code_that_was_replaced_in_memory(module):
-    """A function that got other code has the source of that, or none: never the one it had before."""
+    """If the code of a function was replaced, the source of the old code is never shown."""
     made = module(PAY.format("all of it") + "\n\ndef other(x: int) -> str:\n    return 'other'\n")
     made.pay.__code__ = made.other.__code__
     assert source(made.pay) == "def other(x: int) -> str:\n    return 'other'\n"
@@ -85,7 +85,7 @@ def test_code_that_was_replaced_in_memory(module):
 
 
 def test_a_cells_source():
-    """What IPython has compiled from a cell is shown, also from a cell that awaits or begins with a comment."""
+    """The source of a cell is shown, also if the cell awaits or begins with a comment."""
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
@@ -95,7 +95,7 @@ def test_a_cells_source():
 
 
 def test_each_layer_of_a_decorated_function(module):
-    """The wrapper runs first, so its source comes first; a wrapper without Python source is named."""
+    """The wrapper runs first, so its source comes first. A wrapper without Python source is named."""
     made = module(
         """\
         import functools
@@ -279,7 +279,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("make", CHANGES.values(), ids=CHANGES)
 async def test_a_change_is_asked_about(make):
-    """After "all calls in this session" a second turn asks nothing; when what the function runs changed, it asks again."""
+    """After "all calls in this session", a person is asked again only if the code that runs has changed."""
     f, change = make()
     turns = [turn for _ in range(3) for turn in (call("f", x=1), "Done.")]
     session = session_of([f], *turns)
@@ -329,7 +329,7 @@ UNSEEN = {
 @pytest.mark.parametrize("value", UNSEEN.values(), ids=UNSEEN)
 @pytest.mark.parametrize("make", [_a_partial_with, _a_closure_with])
 async def test_what_could_change_unseen_is_asked_about_each_time(make, value):
-    """A function that holds it is offered for one call only; it runs, and a wider approval is none and not recorded as one."""
+    """A function that holds such a value is approved for one call only. A wider approval counts for one call."""
     session = session_of([make(value)], call("f", x=1), call("f", x=2), "Done.")
     await asked(session, "session")
     approvals = session.results[-1].approvals
@@ -346,14 +346,14 @@ UNCHANGING = [
 
 @pytest.mark.parametrize("value", UNCHANGING, ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)))
 def test_all_calls_are_offered_with_what_notebooks_hold(value):
-    """Plain values, classes, modules, enums, paths, dates and pydantic's `Field` in a partial, a closure or a default."""
+    """A card offers "all calls" for plain values, classes, modules, enums, paths, dates and pydantic's `Field`."""
     for made in (_a_partial_with(value), _a_closure_with(value)):
         assert Version.of(made).fixed
         assert Version.of(made).is_still(Version.of(made))
 
 
 async def test_what_it_counts_itself_is_asked_about():
-    """A log in its closure makes another function of it with each call, and is asked about; one of an object does not."""
+    """A log in the closure changes the function with each call, so a person is asked. A log in an object does not."""
     log: list[int] = []
 
     def f(x: int = 1) -> int:
@@ -381,7 +381,7 @@ class Odd:
 
 
 def test_what_cannot_be_looked_at_is_asked_about_each_time():
-    """A version never raises, and then is the same as no other; a large default is looked at to a limit."""
+    """A version never raises, but then equals no other version. Of a large default, only the first parts are read."""
     assert not Version.of(Odd()).is_still(Version.of(Odd()))
     big = functools.partial(print, *range(100_000))
     assert Version.of(big).is_still(Version.of(big))

@@ -1,4 +1,4 @@
-"""Guarantee: whatever a model sent is on the card in full, and editing one argument changes no other."""
+"""Guarantee: a card shows everything that the model sent, and editing one argument changes no other argument."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Renamed(TypedDict):
 
 
 def define(annotation: Any):
-    """The tool `f(x: annotation, n: int = 1)`, which gives back what it got."""
+    """Return the tool `f(x: annotation, n: int = 1)`, which returns its arguments."""
 
     def f(x, n=1):
         return x, n
@@ -183,13 +183,13 @@ SHOWN = {
 
 @pytest.mark.parametrize(("annotation", "sent", "shown"), SHOWN.values(), ids=SHOWN)
 def test_all_that_was_sent_is_shown(annotation, sent, shown):
-    """Whatever a class leaves out, shortens or says of itself: what the model sent is there, or a note that it is hidden."""
+    """A class may leave out or shorten its data. The card still shows what the model sent, or a note that it is hidden."""
     assert define(annotation).bind({"x": sent}).json == {"x": shown, "n": 1}
 
 
 @pytest.mark.parametrize(("annotation", "sent", "shown"), SHOWN.values(), ids=SHOWN)
 def test_editing_one_argument_leaves_the_other_its_value(annotation, sent, shown):
-    """The argument that was not touched runs with the very value of the call, and the record names only the edit."""
+    """An argument that was not edited keeps the same object, and the record names only the edit."""
     bound = define(annotation).bind({"x": sent})
     edited = bound.edited({**bound.json, "n": 5})
     assert edited.json == {**bound.json, "n": 5}
@@ -198,7 +198,7 @@ def test_editing_one_argument_leaves_the_other_its_value(annotation, sent, shown
 
 
 def test_looking_does_not_use_up_an_iterator():
-    """A generator's items are shown, and reach the function all the same."""
+    """A generator's items are shown, and the function still gets all of them."""
     bound = define(collections.abc.Generator[str, None, None]).bind({"x": ["a", "b"]})
     assert bound.changed() == []
     assert list(bound.run()[0]) == bound.json["x"] == ["a", "b"]
@@ -216,7 +216,7 @@ EDITS = {
 
 @pytest.mark.parametrize(("annotation", "sent", "edit", "runs"), EDITS.values(), ids=EDITS)
 def test_editing_a_part_leaves_the_rest(annotation, sent, edit, runs):
-    """At depth, too, only what was touched is another value; the record names nothing else."""
+    """In a nested argument, only the edited part changes, and the record names only this part."""
     bound = define(annotation).bind({"x": sent})
     edited = bound.edited({**bound.json, "x": {**bound.json["x"], **edit}})
     assert edited.run() == (runs, 1)
@@ -224,14 +224,14 @@ def test_editing_a_part_leaves_the_rest(annotation, sent, edit, runs):
 
 
 def test_made_up_numbers_stay_when_their_neighbour_is_edited():
-    """A default that is another one each time survives the edit of a field beside it."""
+    """If a default is a new value each time, it stays the same when a field beside it is edited."""
     bound = define(Numbered).bind({"x": {}})
     made = bound.edited({"x": {**bound.json["x"], "user": "bob"}, "n": 1})
     assert (made.run()[0].user, made.run()[0].number) == ("bob", bound.run()[0].number)
 
 
 def test_a_secret_that_is_edited():
-    """The new one runs, also where it is as long as the old one; the note itself is never taken."""
+    """The new secret runs, also if it is as long as the old one. The note about its length is never used as a value."""
     bound = define(SecretStr).bind({"x": "hunter2"})
     made = bound.edited({"x": "swordfi", "n": 1})
     assert made.json["x"] == "hidden, 7 characters"
@@ -249,7 +249,7 @@ def test_a_secret_that_is_edited():
     ],
 )
 def test_a_secret_in_an_edited_argument_is_typed_anew(annotation, sent, edit):
-    """An argument of which something was edited keeps no hidden value: which one is meant is not certain."""
+    """If a part of an argument is edited, its hidden value must be typed again."""
     bound = define(annotation).bind({"x": sent})
     with pytest.raises(InvalidArguments, match="type the hidden value again; f was not run"):
         bound.edited({"x": edit, "n": 1})
@@ -268,7 +268,7 @@ class Total(BaseModel):
 
 
 def test_what_was_left_alone_stays_or_the_edit_is_refused():
-    """A field that an edit of another one would change is named, with what it would be; edited too, it runs so."""
+    """If an edit would change another field, the error names this field. If both are edited, the call runs."""
     bound = define(Total).bind({"x": {"parts": [1, 2]}})
     assert bound.json["x"] == {"parts": [1, 2], "total": 3}
     with pytest.raises(
@@ -282,7 +282,7 @@ def test_what_was_left_alone_stays_or_the_edit_is_refused():
 
 
 async def test_a_new_secret_of_the_same_length_is_an_edit():
-    """What a person typed for a secret runs, though the note of its length is the same as before."""
+    """The secret that a person typed runs, although the note about its length has not changed."""
     ran = []
 
     def log_in(password: SecretStr) -> str:
@@ -298,14 +298,14 @@ async def test_a_new_secret_of_the_same_length_is_an_edit():
 
 
 def test_sets_are_shown_by_value():
-    """Numbers stand by their size, texts by the alphabet, and what has no order by its text."""
+    """Numbers are sorted by size, texts by the alphabet, and other values by their JSON."""
     assert define(set[int]).bind({"x": [10, 9, 2]}).json["x"] == [2, 9, 10]
     assert define(set[str]).bind({"x": ["b", "a"]}).json["x"] == ["a", "b"]
     assert define(set[int | str]).bind({"x": ["b", 2, 10]}).json["x"] == ["b", 10, 2]
 
 
 def test_lists_that_validators_change():
-    """Sets and sorted lists are not in the order that was sent: the items that were not touched stay all the same."""
+    """If a validator changes the order of a list, the items that were not edited stay the same."""
     bound = define(Annotated[list[str], BeforeValidator(sorted)]).bind({"x": ["b", "a"]})
     assert bound.edited({"x": ["a", "c"], "n": 1}).run() == (["a", "c"], 1)
     several = define(set[str]).bind({"x": ["b", "a"]})
@@ -314,7 +314,7 @@ def test_lists_that_validators_change():
 
 
 def test_an_edit_may_be_of_another_kind():
-    """A list that becomes a number, and a number that becomes a list: what the type takes runs and is recorded."""
+    """A list may become a number, and a number a list, if the type accepts it."""
     for sent, new in (([1, 2], 5), (5, [1, 2])):
         bound = define(list[int] | int).bind({"x": sent})
         made = bound.edited({"x": new, "n": 2})
@@ -322,7 +322,7 @@ def test_an_edit_may_be_of_another_kind():
 
 
 def test_an_edit_without_effect_is_refused():
-    """What a class does not read under this name, or reads as it was, is said, and nothing is decided."""
+    """If the class ignores an edit, the error says so, and nothing is decided."""
     bound = define(Renamed).bind({"x": {"from": "a"}})
     with pytest.raises(
         InvalidArguments, match=r'x\.note: "b" would have no effect: the value would stay "a"; f was not run'
@@ -343,7 +343,7 @@ EQUAL = {
 
 @pytest.mark.parametrize(("annotation", "sent", "typed"), EQUAL.values(), ids=EQUAL)
 def test_an_edit_to_what_it_was_is_none(annotation, sent, typed):
-    """An edit that is read as the value that was there is no edit, alone and beside a real one, which the record names."""
+    """An edit that means the same value is no edit, alone and beside a real edit. The record names only the real edit."""
     bound = define(annotation).bind({"x": sent})
     same = bound.edited({"x": typed, "n": 1})
     assert (same.json, same.run()) == (bound.json, bound.run())
@@ -352,13 +352,13 @@ def test_an_edit_to_what_it_was_is_none(annotation, sent, typed):
 
 
 def test_a_default_may_be_left_out():
-    """An argument or a field that a person takes away has its default again."""
+    """If a person removes an argument or a field, its default applies."""
     bound = define(Excluded).bind({"x": {"item": "ink", "note": EVIL}, "n": 3})
     assert bound.edited({"x": {"item": "ink"}}).run() == (Excluded(item="ink"), 1)
 
 
 async def test_a_value_that_others_hold_too():
-    """A validator's shared list that changes while the question is open: the call does not run, and the model is told."""
+    """If a validator's shared list changes while a person is asked, the call does not run, and the model is told."""
     tables, ran = {"users": ["u1"]}, []
 
     def drop(rows: Annotated[Any, BeforeValidator(lambda name: tables[name])]) -> str:
@@ -384,7 +384,7 @@ async def test_a_value_that_others_hold_too():
 
 
 async def test_what_a_policy_sees():
-    """A permissions callable is asked about all that was sent, too."""
+    """A permissions callable also gets everything that was sent."""
     seen = []
 
     def buy(order: Excluded) -> str:

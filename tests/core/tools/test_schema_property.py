@@ -142,7 +142,7 @@ def outcome(tool, raw):
 @ROOMY
 @given(calls())
 def test_what_fits_the_types_is_admitted_and_received(call):
-    """The schema admits it, the function gets it, the snapshot shows it, and the rest is the defaults."""
+    """The schema allows a value that fits the types, the function gets this value, and the card shows it."""
     function, sent = call
     (tool,) = make_tools([function])
     keys = dict(zip(NAMES, NAMES, strict=True)) | {"größe": "grosse"}
@@ -159,7 +159,7 @@ def test_what_fits_the_types_is_admitted_and_received(call):
 @ROOMY
 @given(calls(), st.dictionaries(st.sampled_from([*NAMES, "grosse", "other"]), ANYTHING, max_size=4))
 def test_what_the_schema_admits_is_taken(call, arguments):
-    """Any arguments that are valid by the schema run; all others either run or are refused with a message."""
+    """Arguments that are valid by the schema run. All other arguments run or are refused with a message."""
     (tool,) = make_tools([call[0]])
     refusal = outcome(tool, json.dumps(arguments))
     valid = jsonschema.Draft202012Validator(tool.parameters).is_valid(arguments)
@@ -169,7 +169,7 @@ def test_what_the_schema_admits_is_taken(call, arguments):
 @ROOMY
 @given(st.text(max_size=60) | st.binary(max_size=60) | ANYTHING.map(json.dumps))
 def test_any_text_is_read_or_refused(text):
-    """Whatever a model sends, the outcome is a call or InvalidArguments."""
+    """Any text of a model leads to a call or to InvalidArguments."""
 
     def work(x: int, y: list[str] = []):  # noqa: B006
         return x, y
@@ -183,7 +183,7 @@ def test_any_text_is_read_or_refused(text):
 @ROOMY
 @given(ANYTHING, st.integers(1, 400))
 def test_any_result_has_a_text_within_the_limit(value, limit):
-    """Never empty, never longer, always encodable; whole texts of JSON values are JSON."""
+    """The text of a result is never empty or too long, and can be encoded. The whole text of a JSON value is JSON."""
     described = describe(value, limit)
     assert described.text
     assert len(described.text) <= limit
@@ -193,7 +193,7 @@ def test_any_result_has_a_text_within_the_limit(value, limit):
 
 
 def test_the_check_can_fail():
-    """The schema is one that refuses: a wrong type is not valid by it."""
+    """The schema refuses a value of a wrong type, so the tests above can fail."""
 
     def work(x: int): ...
 

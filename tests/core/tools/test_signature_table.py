@@ -48,7 +48,7 @@ class TestRow:
             assert bound.json == (shown[0] if shown else expected), sent
 
     def test_what_it_refuses(self, row, postponed):
-        """The model is told exactly what is wrong."""
+        """The model gets exactly this message."""
         (tool,) = make_tools([define(row.signature, postponed=postponed)])
         for sent, lines in row.refuses:
             with pytest.raises(InvalidArguments) as caught:
@@ -59,7 +59,7 @@ class TestRow:
             )
 
     def test_what_an_edit_starts_from(self, row, postponed):
-        """What was sent makes the same call again, and an edit form that changes nothing is the call itself."""
+        """The sent arguments make the same call again. An edit form that changes nothing returns the call itself."""
         (tool,) = make_tools([define(row.signature, postponed=postponed)])
         for sent, expected, *_ in row.takes:
             bound = tool.bind(sent)
@@ -71,6 +71,6 @@ class TestRow:
 
 
 def test_the_table_is_long_enough():
-    """At least 80 signatures, each with arguments that it takes."""
+    """The table has at least 80 signatures, each with arguments that are accepted."""
     assert len(ROWS) >= 80
     assert all(row.takes for row in ROWS)

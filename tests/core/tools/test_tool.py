@@ -1,4 +1,4 @@
-"""From functions to tools: which functions, under which names, with which words."""
+"""Tools from functions: which functions can be tools, their names, and their descriptions."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class TestSpec:
         }
 
     def test_has_no_description_where_there_is_none(self):
-        """A function without a docstring is allowed, and its tool says so."""
+        """A function without a docstring can be a tool. Its spec has no description."""
 
         def bare(x):
             return x
@@ -154,7 +154,7 @@ class TestSpec:
         assert "description" not in made.spec["function"]
 
     def test_source_is_the_persons(self):
-        """The source is that of the function itself, also behind partials and methods; "" where there is none."""
+        """The source is that of the function itself, also inside partials and methods; "" if there is none."""
         assert one(functools.partial(add, b=1)).source.startswith("def add(a: int")
         assert one(Files().read).source.startswith("def read(self")
         assert one(len).source == ""
@@ -174,13 +174,13 @@ class TestCallables:
 
     @pytest.mark.parametrize("function", [Files.read, functools.wraps(Files.read)(lambda *a: None)])
     def test_an_unbound_method_is_refused(self, function):
-        """`Files.read` lacks its object: refused before the run, with what to write (C10)."""
+        """`Files.read` lacks its object. It is refused before the run, and the error says what to write (C10)."""
         assert refusal(function) == (
             "Files.read: is a method without its object; give the method of an instance, Files().read",
         )
 
     def test_an_unbound_method_of_a_local_class_is_refused(self):
-        """A class inside a function cannot be looked up; its bare `self` gives the method away."""
+        """A method of a class inside a function is recognised by its parameter `self`."""
 
         class Local:
             def go(self, x: int): ...
@@ -188,19 +188,19 @@ class TestCallables:
         assert "Local().go" in refusal(Local.go)[0]
 
     def test_static_and_class_methods(self):
-        """They need no object."""
+        """Static and class methods need no object."""
         join, opened = make_tools([Files.join, Files.open])
         assert join.bind({"a": "x", "b": "y"}).run() == "x/y"
         assert opened.bind({"path": "x"}).run() == "Files:x"
 
     def test_a_callable_object(self):
-        """It is called by its class's name, and `__call__` is what is described."""
+        """A callable object has the name of its class, and the description of `__call__`."""
         made = one(Files())
         assert (made.name, made.description) == ("Files", "Find a file.")
         assert made.bind({"query": "q"}).run() == "q"
 
     def test_a_partial(self):
-        """What is bound by name is hidden and cannot be overridden; name and docstring are the function's (C12)."""
+        """The model does not see bound arguments and cannot set them. Name and docstring are those of the function (C12)."""
         made = one(functools.partial(add, b=3))
         assert (made.name, made.description) == ("add", "Add two numbers.")
         assert list(made.parameters["properties"]) == ["a"]
@@ -235,7 +235,7 @@ class TestCallables:
             assert made.bind('{"a": "1"}').run() == 3
 
     def test_kinds(self):
-        """The outermost layer tells how to run it: a sync wrapper of an async function is sync, its result awaited."""
+        """The outermost layer decides how a tool runs: a sync wrapper of an async function is sync."""
 
         async def later(x: int): ...
 
@@ -261,14 +261,14 @@ class TestCallables:
         asyncio.run(result)
 
     def test_the_same_function_twice_is_one_tool(self):
-        """Also when it is a bound method, which Python makes anew each time."""
+        """A repeated function gives one tool, also a bound method, which Python makes anew at each access."""
         files = Files()
         assert len(make_tools([add, add, files.read, files.read])) == 2
 
 
 class TestRefused:
     def test_all_problems_of_all_tools_in_one_message(self):
-        """Whoever mends the functions sees everything at once, with function, parameter and what to write."""
+        """One message lists all problems, with function, parameter and what to write."""
 
         def many(x: Missing, *rest: int, conn: sqlite3.Connection, **more): ...  # noqa: F821
 
@@ -292,7 +292,7 @@ class TestRefused:
         )
 
     def test_an_annotation_without_a_schema(self):
-        """Named with its parameter, and with the way out."""
+        """The error names the parameter, and says what to write instead."""
 
         def query(sql: str, connection: sqlite3.Connection, other: typing.Callable[[], int] = int): ...
 
@@ -321,7 +321,7 @@ class TestRefused:
         ids=repr,
     )
     def test_an_enum_without_members(self, kind):
-        """No value satisfies it, wherever it stands: the tool is refused with its name and how members are written."""
+        """No value is valid for such an enum, at any depth. The error names it, and says how members are written."""
 
         def work(x): ...
 
@@ -346,7 +346,7 @@ class TestRefused:
         ids=repr,
     )
     def test_a_type_that_no_value_satisfies(self, kind):
-        """Nothing that JSON has can be sent for it: the tool is refused, and no empty choice goes to the model."""
+        """A type for which no JSON value is valid is refused."""
 
         def work(x): ...
 
@@ -356,7 +356,7 @@ class TestRefused:
         assert "cannot be described to a model" in problem
 
     def test_a_type_that_refers_to_itself(self):
-        """A recursive model that a finite value fits is described."""
+        """A recursive model is accepted if a finite value is valid."""
 
         def work(x: Tree): ...
 
@@ -373,7 +373,7 @@ class TestRefused:
         ids=repr,
     )
     def test_a_schema_of_the_types_own(self, schema):
-        """A schema that pydantic did not write is taken if nothing in it excludes every value."""
+        """A schema that a type writes itself is accepted."""
 
         def work(x): ...
 
@@ -382,7 +382,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("kind", [HookRaises, list[JsonHookRaises], "raise_oddity()"], ids=repr)
     def test_an_annotation_that_raises_anything(self, kind):
-        """The code of an annotation's class may raise what is no Exception: the tool is refused, and the parameter is named."""
+        """An annotation's class may raise any BaseException. The tool is refused, and the error names the parameter."""
 
         def work(y: int, x=None): ...
 
@@ -393,7 +393,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("kind", [AttributesRaise, SignatureRaises, ClassRaises])
     def test_an_object_whose_attributes_raise_anything(self, kind):
-        """A callable object whose attributes raise is refused by its type's name, beside the other tools' problems."""
+        """If a callable object's attributes raise, the error names its type, beside the problems of other tools."""
         expected = f"{kind.__name__}: reading this object as a tool raised Oddity: boom"
         assert refusal(kind(), lambda: 1)[0] == expected
 
@@ -401,7 +401,7 @@ class TestRefused:
         "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
     )
     def test_a_setting_of_another_type(self, settings):
-        """A setting of `@tool` that is no text, or no number above 0, is refused where it is written."""
+        """A wrong value of a setting of `@tool` is refused at the definition."""
         with pytest.raises(ToolDefinitionError, match=f"@tool: {next(iter(settings))} "):
             tool(**settings)
 
@@ -415,7 +415,7 @@ class TestRefused:
         assert one(work).bind("{}").run() is default
 
     def test_a_class_that_the_annotation_cannot_see(self):
-        """A postponed annotation of a class inside a function: one clear line, no NameError (C09)."""
+        """For an annotation with a class that Python cannot find, the error is one clear line (C09)."""
 
         def make():
             class Inner(BaseModel):
@@ -429,7 +429,7 @@ class TestRefused:
         assert "work: parameter 'q': its annotation 'Inner' cannot be evaluated" in refusal(make())[0]
 
     def test_a_class_that_the_function_uses_is_seen(self):
-        """A name that is in the function's closure resolves (C09)."""
+        """An annotation can use a name in the function's closure (C09)."""
 
         def make():
             class Inner(BaseModel):
@@ -443,7 +443,7 @@ class TestRefused:
         assert one(make()).bind('{"q": {"z": "1"}}').run() is True
 
     def test_two_functions_of_one_name(self):
-        """The message names both (C26)."""
+        """The message names both functions (C26)."""
         first = add
         namespace = {}
         exec("def add(): pass", namespace)
@@ -452,14 +452,14 @@ class TestRefused:
         assert f"{add.__module__}.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
 
     def test_two_parameters_of_one_name(self):
-        """An alias must not hide another parameter."""
+        """An alias must not be the name of another parameter."""
 
         def work(a: int, b: Annotated[int, Field(alias="a")]): ...
 
         assert refusal(work) == ("work: two parameters are called 'a'",)
 
     def test_a_function_without_a_signature(self):
-        """Some functions of C have none."""
+        """Some functions that are written in C have no signature. They are refused."""
         assert (
             "Python knows no signature of it"
             in refusal(type("X", (), {"__signature__": 3, "__call__": add})())[0]
@@ -468,7 +468,7 @@ class TestRefused:
 
 class TestNames:
     def test_wire_names(self):
-        """Names that providers refuse get valid, unique ones; the notebook's name stays (C26)."""
+        """Names that providers refuse are replaced by valid and unique names; the notebook shows the old names (C26)."""
 
         def named(name):
             return tool(name=name)(lambda: name)
@@ -486,7 +486,7 @@ class TestNames:
         assert wire == [tool.wire_name for tool in make_tools([named(name) for name in names])]
 
     def test_unknown_names(self):
-        """A made-up name is answered with what there is, and the nearest (C72)."""
+        """If the model calls an unknown tool, it gets the list of tools and the most similar name (C72)."""
         tools = make_tools([add, Files().read])
         assert suggest("ad", tools) == "unknown tool 'ad'; did you mean add? available: add, read"
         assert suggest("zzz", tools) == "unknown tool 'zzz'; available: add, read"
@@ -531,7 +531,7 @@ SPHINX = """Find lines.
 class TestDocstrings:
     @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
     def test_styles(self, text):
-        """The summary describes the tool, the parameters' texts the parameters, and the sections go (C27)."""
+        """The summary describes the tool, the texts about parameters describe the parameters (C27)."""
 
         def work(a: int, b: int = 1): ...
 
@@ -546,7 +546,7 @@ class TestDocstrings:
         "text", ["Just this.", "Note: a: b\n  c", "Args:\n    no colon here", "Args:", ":param:", "  "]
     )
     def test_plain_and_odd_ones(self, text):
-        """Whatever a docstring looks like, the function is a tool."""
+        """A function with any docstring can be a tool."""
 
         def work(a: int): ...
 
@@ -564,7 +564,7 @@ class TestDocstrings:
         ids=["numpy", "google", "in words", "marked up"],
     )
     def test_one_text_for_several_parameters(self, text):
-        """`a, b : int` describes both."""
+        """`a, b : int` describes both parameters."""
 
         def add(a: int, b: int): ...
 
@@ -584,7 +584,7 @@ class TestDocstrings:
         ids=["google", "numpy"],
     )
     def test_sections_about_the_whole(self, text):
-        """What it raises, notes and examples are told behind the description, up to a bound."""
+        """The description also has Raises, Notes and Examples, up to a limit."""
 
         def add(a: int): ...
 
@@ -607,7 +607,7 @@ class TestDocstrings:
         ids=["google", "numpy"],
     )
     def test_notes_and_warnings(self, text):
-        """What a docstring notes or warns of behind its parameters reaches the model."""
+        """Notes and warnings after the parameters are a part of the description."""
 
         def wipe(a: int): ...
 
@@ -616,7 +616,7 @@ class TestDocstrings:
         assert one(wipe).parameters["properties"]["a"]["description"] == "x"
 
     def test_types_in_the_docstring_help_where_there_is_no_annotation(self):
-        """They are told, not enforced."""
+        """A type in the docstring is described, but not checked."""
 
         def work(a, b: int):
             """Work.
@@ -631,14 +631,14 @@ class TestDocstrings:
         assert properties["b"]["description"] == "number"
 
     def test_no_annotation_and_no_text(self):
-        """Said honestly: any JSON value."""
+        """Such a parameter is described as any JSON value."""
 
         def work(a): ...
 
         assert one(work).parameters["properties"]["a"]["description"] == "Any JSON value."
 
     def test_an_annotations_text_goes_first(self):
-        """`Annotated[int, "text"]` overrules the docstring."""
+        """`Annotated[int, "text"]` replaces the text of the docstring."""
 
         def work(a: Annotated[int, "mine"]):
             """Work.
@@ -652,7 +652,7 @@ class TestDocstrings:
 
 class TestDecorator:
     def test_leaves_the_function_as_it_is(self):
-        """Bare and with settings, the function is the same object."""
+        """`@tool`, with or without settings, returns the same function."""
 
         def work(): ...
 
@@ -661,7 +661,7 @@ class TestDecorator:
         assert one(work).settings == ToolSettings(timeout=3)
 
     def test_sets_everything(self):
-        """Each keyword lands in the tool."""
+        """Each keyword of `@tool` is a setting of the tool."""
 
         @tool(
             name="other",
@@ -680,7 +680,7 @@ class TestDecorator:
         assert made.settings == ToolSettings("ask", 1.5, thread=False, max_result=10, capture_output=True)
 
     def test_a_number_of_another_class(self):
-        """A Decimal or a Fraction is taken as a plain number, which a time limit can be added to."""
+        """A Decimal or a Fraction becomes a plain number, to which a time can be added."""
 
         @tool(timeout=Decimal("1.5"), max_result=Fraction(10))
         def work(x: int): ...
@@ -689,7 +689,7 @@ class TestDecorator:
         assert (type(settings.timeout), settings.timeout, settings.max_result) == (float, 1.5, 10)
 
     def test_on_a_method_holds_for_its_objects(self):
-        """The mark is read through the bound method, and through a partial."""
+        """A method's mark is found on the bound method, and on a partial of it."""
 
         class Box:
             @tool(permissions="full")
@@ -699,7 +699,7 @@ class TestDecorator:
         assert one(functools.partial(Box().look)).settings.permissions == "full"
 
     def test_on_a_bound_method(self):
-        """Two objects' methods can both be tools, under names of their own."""
+        """The bound methods of two objects can be two tools with different names."""
         a, b = make_tools([tool(name="read_a")(Files("a").read), tool(name="read_b")(Files("b").read)])
         assert (a.bind({"path": "x"}).run(), b.bind({"path": "x"}).run()) == ("ax", "bx")
         assert a.description == "Read a file."
@@ -715,17 +715,17 @@ class TestDecorator:
         ],
     )
     def test_mistakes_are_told_at_once(self, settings, text):
-        """At the definition, not at the run."""
+        """Errors are raised at the definition, not at the run."""
         with pytest.raises(ToolDefinitionError, match=text):
             tool(**settings)
 
     def test_marks_functions_only(self):
-        """`@tool("name")` is a likely slip."""
+        """`@tool("name")` is an error: it is a likely mistake."""
         with pytest.raises(ToolDefinitionError, match="settings are given by name"):
             tool("name")
 
     def test_marked_tools_in_the_order_of_definition(self):
-        """The notebook's marked functions, each once; one that was defined again is where it was defined last."""
+        """Each marked function of a notebook is found once, in the order of the last definitions."""
         namespace = {}
 
         def cell(name):
@@ -746,7 +746,7 @@ class TestDecorator:
 
 class TestContext:
     def test_is_hidden_and_filled(self):
-        """The model never sees the parameter; the runner's context reaches the function."""
+        """The model never sees the parameter, and the function gets the context of its call."""
         told = []
 
         def work(n: int, context: ToolContext):
@@ -762,11 +762,11 @@ class TestContext:
         assert told == [Progress(1, 2, "half")]
 
     def test_by_hand(self):
-        """In a plain call a context reports to nobody."""
+        """If your code calls the tool, the reports of the context are not shown."""
         assert ToolContext().progress(1) is None
 
     def test_two_or_positional_only_ones_are_refused(self):
-        """There is one context, passed by name."""
+        """A tool can have one context, which is passed by name."""
 
         def two(a: ToolContext, b: ToolContext): ...
 
@@ -781,7 +781,7 @@ class TestContext:
 
 class TestValuesOfACall:
     def test_mutable_defaults_are_not_shared(self):
-        """What a call does to a default does not reach the next call."""
+        """If a call changes a default, the next call does not see the change."""
 
         def collect(x: int, seen: list = [], index: dict = {"a": []}):  # noqa: B006
             seen.append(x)
@@ -794,7 +794,7 @@ class TestValuesOfACall:
         assert made.bind({"x": 2}).run() == ([2], {"a": [2]})
 
     def test_a_sentinel_default_stays_itself(self):
-        """`x is MISSING` works: only containers are copied."""
+        """`x is MISSING` works, since only containers are copied."""
         missing = object()
 
         def work(x: int = missing):
@@ -803,7 +803,7 @@ class TestValuesOfACall:
         assert one(work).bind(None).run() is True
 
     def test_values_are_private(self):
-        """Neither the caller's dict nor the snapshot is what the function gets."""
+        """The function's values are shared neither with the caller's dict nor with the shown JSON."""
 
         def work(x: list, y: dict):
             x.append(1)
@@ -817,7 +817,7 @@ class TestValuesOfACall:
         assert bound.json == {"x": [], "y": {}}
 
     def test_models_arrive_as_models(self):
-        """Also in lists and inside each other (C15, C23)."""
+        """The function gets models as models, also in lists and inside each other (C15, C23)."""
 
         def edit(node: Node, more: list[Node]):
             return node, more
@@ -826,7 +826,7 @@ class TestValuesOfACall:
         assert type(node) is type(node.kids[0]) is type(more[0]) is Node
 
     def test_a_validator_that_fails_in_its_own_way(self):
-        """A person's validator may raise anything: it is a message to the model, not the end of the run."""
+        """If a person's validator raises any error, the model gets a message, and the run goes on."""
 
         class Odd(BaseModel):
             n: int
@@ -841,7 +841,7 @@ class TestValuesOfACall:
             one(work).bind({"x": {"n": 1}})
 
     def test_edited_arguments(self):
-        """They are validated like the model's own; a default that stands is left to the function."""
+        """Edited arguments are validated like those of the model. An unchanged default is left to the function."""
 
         def work(n: int = "auto", deep: bool = False):
             return n, deep
@@ -866,7 +866,7 @@ class TestValuesOfACall:
 
 
 def test_equal_defaults_of_other_types_are_other_schemas():
-    """Two functions that differ only in a default, 1 or True, have each their own default in the schema."""
+    """If two functions differ only in a default (1 or True), each schema has its own default."""
 
     def count(x: int = 1) -> int:
         return x
@@ -879,13 +879,13 @@ def test_equal_defaults_of_other_types_are_other_schemas():
 
 
 def test_a_schema_that_is_changed_is_no_other_tools():
-    """A schema that other code changes stays the schema of that tool alone."""
+    """If other code changes the schema of one tool, other tools keep theirs."""
     one(add).parameters["properties"]["a"]["description"] = "changed"
     assert "description" not in one(add).parameters["properties"]["a"]
 
 
 def test_a_plain_name_that_the_function_gives_another_meaning():
-    """An annotation `int` means what the function's own names say."""
+    """If a function uses `int` as the name of another type, the annotation `int` means this type."""
     int = float  # noqa: A001
 
     def half(x: int) -> int:
