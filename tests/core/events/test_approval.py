@@ -13,7 +13,7 @@ from support.clock import skip_time
 from toolloop_jupyter import Harness, aagent, aagent_session
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolResult
-from toolloop_jupyter.core.loop.permissions import wait_for
+from toolloop_jupyter.core.loop.permissions import wait_for_decision
 from toolloop_jupyter.notebook.transcript import steps as exporting
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
@@ -202,7 +202,7 @@ async def test_a_decision_in_a_thread_wakes_all_that_wait():
         while time.monotonic() < until:
             pass
 
-    turn = asyncio.ensure_future(wait_for(approval, decide))
+    turn = asyncio.ensure_future(wait_for_decision(approval, decide))
     while not begun.is_set():  # noqa: ASYNC110 - another thread sets it
         await asyncio.sleep(0.001)
     approval._decided.add_done_callback(dawdle)
@@ -217,7 +217,7 @@ async def test_a_decision_in_a_thread_wakes_all_that_wait():
 async def test_a_handler_that_is_cancelled(steps):
     """If other code cancels the task of `on_approval`, the request is denied, and the turn does not wait forever."""
     approval, before = Approval("f", {}), asyncio.all_tasks()
-    waiting = asyncio.ensure_future(wait_for(approval, lambda _: asyncio.sleep(60)))
+    waiting = asyncio.ensure_future(wait_for_decision(approval, lambda _: asyncio.sleep(60)))
     for _ in range(steps):
         await asyncio.sleep(0)
     for task in asyncio.all_tasks() - before - {waiting}:
