@@ -300,11 +300,18 @@ def test_a_setting_that_is_none_is_refused(name: str, value: object, message: st
 
 
 def test_settings_are_read_as_options_are() -> None:
-    """A number or a list may come as text, from a file or a command line; None and "" unset; reset forgets all but `ask`."""
+    """A number, a list, True and False may come as text, from a file or a command line; None and "" unset; reset forgets all but `ask`."""
     settings: Any = ToolLoop()
     settings.max_turns, settings.tools, settings.timeout, settings.ask = "3", "a,b", 5, "input"
-    assert settings.list_changed() == {"max_turns": 3, "tools": ["a", "b"], "timeout": 5.0, "ask": "input"}
-    settings.max_turns, settings.tools = None, ""
+    settings.times = "False"
+    assert settings.list_changed() == {
+        "max_turns": 3,
+        "tools": ["a", "b"],
+        "timeout": 5.0,
+        "ask": "input",
+        "times": False,
+    }
+    settings.max_turns, settings.tools, settings.times = None, "", True
     assert settings.list_changed() == {"timeout": 5.0, "ask": "input"}
     settings.reset()
     assert settings.list_changed() == {"ask": "input"}

@@ -128,7 +128,7 @@ class Option:
 
     def read(self, value: object, names: Names | None = None) -> object:
         """Return a value that was typed, or set with `%config`, in its right type. Raises Mistake if it is not allowed."""
-        if self.kind is Kind.NUMBER and isinstance(value, str):
+        if self.kind in (Kind.NUMBER, Kind.SWITCH) and isinstance(value, str):
             value = read_value(value, names or {})
         if self.kind in (Kind.TOOLS, Kind.MODELS) and isinstance(value, str):
             value = value.split(",")
@@ -181,11 +181,11 @@ OPTIONS: tuple[Option, ...] = (
            help="NAME of the environment or notebook variable with the key (never the key)"),
     Option("--on-unattended", Kind.CHOICE, default="deny", choices=("deny", "allow", "error"), is_setting=True,
            help="the answer to a request for approval when nobody is there"),
-    Option("ask", Kind.CHOICE, default="auto", choices=("auto", "card", "input"), is_setting=True,
+    Option("ask", Kind.CHOICE, "'auto'|'card'|'input'", default="auto", choices=("auto", "card", "input"), is_setting=True,
            help="how a person is asked for an approval: by a card with buttons, or by typing"),
-    Option("times", Kind.SWITCH, default=True, is_setting=True,
+    Option("times", Kind.SWITCH, "True|False", default=True, is_setting=True,
            help="durations and times of day in saved outputs; False (or TOOLLOOP_TIMES=0): the same run leaves the same outputs"),
-    Option("nest", Kind.SWITCH, default=False, is_setting=True,
+    Option("nest", Kind.SWITCH, "True|False", default=False, is_setting=True,
            help="asyncio.run(main()) works in cells, until the kernel ends; %toolloop nest sets it"),
     Option("--append", Kind.SWITCH, default=False,
            help="when the cell runs again: add a turn to the session, do not replace the cell's turn"),
