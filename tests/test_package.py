@@ -48,6 +48,31 @@ def test_import_is_light():
     )
 
 
+PUBLIC = """
+    Approval AsyncEventStream AsyncSession Capabilities CapabilityUnsupported Compaction Decision Done Event EventStream
+    FileChange Harness HarnessError HarnessInstallFailed HistoryInvalid ModelCallFailed OptionsMismatch OutputInvalid Reasoning
+    Result Retry Row Rows RunFailed SandboxError Session SessionClosed StateIncompatible Text ToolCall ToolContext
+    ToolDefinitionError ToolLoopOptions ToolResult Usage aagent aagent_session agent agent_capabilities agent_session amap load
+    load_ipython_extension map sandbox show tool unload_ipython_extension
+"""
+"""The names that people's notebooks import from `toolloop_jupyter`."""
+FOR_LESSONS = """
+    ANY DEMO_MODEL DemoModel Recorder RecordingError Replay ReplayMismatch ScriptError ScriptedModel
+    call deltas end error expect pause reasoning reply_with text use_with_litellm
+"""
+"""The names that lessons import from `toolloop_jupyter.teaching`."""
+
+
+def test_no_public_name_is_lost():
+    """Notebooks and lessons of earlier versions find the names that they import."""
+    import toolloop_jupyter as tl
+    from toolloop_jupyter import teaching
+
+    assert [name for name in PUBLIC.split() if not hasattr(tl, name)] == []
+    assert [name for name in FOR_LESSONS.split() if not hasattr(teaching, name)] == []
+    assert {*FOR_LESSONS.split()} <= {*teaching.__all__}
+
+
 def test_public_names():
     """Each public name can be imported, and is one that is loaded when it is first used."""
     import toolloop_jupyter as tl

@@ -22,6 +22,7 @@ from toolloop_jupyter.teaching.scripted import (
     expect,
     pause,
     reasoning,
+    reply_with,
     text,
 )
 
@@ -45,7 +46,7 @@ async def test_turns_are_played_one_for_each_call() -> None:
         ("call_3_1", "f", "{}"),
         ("mine", "g", '{"y": [1, 2]}'),
     ]
-    assert model.position == 3
+    assert (model.position, model.remaining) == (3, 0)
 
 
 async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:
@@ -68,13 +69,15 @@ async def test_signed_reasoning_is_a_thinking_block() -> None:
 
 
 async def test_a_reply_is_computed_from_the_messages() -> None:
-    """A function, sync or async, sees the messages and may return any turn."""
+    """A function, bare or in `reply_with`, sync or async, sees the messages and may return any turn."""
 
     async def later(messages: list[dict[str, Any]]) -> Any:
         messages.clear()  # its own copy
         return [text("calling "), call("f", n=2)]
 
-    model = ScriptedModel(lambda messages: f"You said {messages[-1]['content']!r}.", [call("g"), later])
+    model = ScriptedModel(
+        lambda messages: f"You said {messages[-1]['content']!r}.", [call("g"), reply_with(later)]
+    )
     assert (await ask(model, "ping"))["content"] == "You said 'ping'."
     message = await ask(model, "again")
     assert [c["id"] for c in message["tool_calls"]] == ["call_2_1", "call_2_2"]

@@ -19,6 +19,7 @@ from .scripted import (
     expect,
     pause,
     reasoning,
+    reply_with,
     text,
 )
 from .tape import RecordingError
@@ -41,6 +42,7 @@ __all__ = [
     "expect",
     "pause",
     "reasoning",
+    "reply_with",
     "text",
     "use_with_litellm",
 ]

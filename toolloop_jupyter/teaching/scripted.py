@@ -181,7 +181,7 @@ class ReplyWith:
 
 
 text, reasoning, error, pause = TextPart, ReasoningPart, Error, Pause
-deltas, end, expect = Deltas, End, Expect
+deltas, end, expect, reply_with = Deltas, End, Expect, ReplyWith
 
 Part: TypeAlias = TextPart | ReasoningPart | Call | Error | Pause | Deltas | End | Expect | ReplyWith
 One: TypeAlias = str | Part | Mapping[str, Any] | BaseModel | Callable[[Messages], Any]
@@ -342,6 +342,11 @@ class ScriptedModel(Answers):
 
     def name_as(self, variable: str) -> None:
         self.title = variable
+
+    @property
+    def remaining(self) -> int:
+        """How many turns are left."""
+        return max(0, len(self.turns) - len(self.requests))
 
     @property
     def position(self) -> int:  # type: ignore[override]  # only `continue_at` sets it
