@@ -9,6 +9,7 @@ prose must not deceive the person (`prose`). Pages, terminals and files show the
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import re
@@ -38,7 +39,12 @@ _EMPTY_LINES = re.compile(rf"\n{{{_MOST_EMPTY},}}")
 
 
 def _name_character(match: re.Match[str]) -> str:
-    code = ord(match.group())
+    return _name(match.group())
+
+
+@functools.lru_cache(maxsize=1024)
+def _name(character: str) -> str:
+    code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else f"\u27e8U+{code:04X}\u27e9"
