@@ -49,7 +49,7 @@ def names_key(name: str) -> bool:
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Return True if an option must not be shown, because of its name or because its value contains a key."""
+    """Return True if an option must not be shown: its name says that it is a key, or its value contains one."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
@@ -140,10 +140,10 @@ _NO_KEY = re.compile(
 """Values that are not hidden, since they often appear in texts for other reasons: words ("not-needed", "production"), paths of
 files, and web addresses without a user, a query or a long part. But a text that begins with a slash may also be a key in base64.
 """
-_OWN = 12
-"""A key whose end is cut off is found if at least this number of characters follow its public start (`_PUBLIC_START`)."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
 """The start that many keys share: "sk-proj-", "sk-ant-api03-", "ghp_", the first part of a JWT."""
+_OWN = 12
+"""A key whose end is cut off is found if at least this number of characters follow its `_PUBLIC_START`."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _TAGS = f"(?:{_TAG.pattern})*"
 """Matches HTML tags between two characters of a key. In highlighted code, each name and each number is in a tag of its own."""
@@ -173,7 +173,7 @@ class _KeyPattern:
     """Finds a key in a text, even if its characters are escaped. The time is in proportion to the length of the text."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """`least`: the number of characters that must match if the end of the key is cut off; 0: the whole key must match."""
+        """`least`: a key whose end is cut off is found if this number of characters match. If it is 0, the whole key must match."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)
