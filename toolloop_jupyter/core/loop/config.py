@@ -72,8 +72,8 @@ class Route:
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     answers: Answers | None = field(default=None, repr=False)
     """If the model is Python code, the object that answers (a ScriptedModel, a Replay). The route keeps this object alive."""
-    has_own_options: bool = True
-    """True if this model is called with the address, API keys, headers and account that the run was given."""
+    uses_run_options: bool = True
+    """True if this model is called with the run's address, API keys, headers and account. False for some fallback models."""
 
     @property
     def title(self) -> str:
@@ -145,7 +145,7 @@ def find_routes(
         if _find_provider(one) == _find_provider(model) != "":
             routes.append(_find_route(one, api_key, api_base, metadata))
         else:
-            routes.append(replace(_find_route(one, None, None, metadata), has_own_options=False))
+            routes.append(replace(_find_route(one, None, None, metadata), uses_run_options=False))
     return tuple(routes)
 
 
@@ -216,7 +216,7 @@ class Config:
         `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.
         """
         route, given = self.route, self.options.completion_kwargs
-        if not route.has_own_options:
+        if not route.uses_run_options:
             given = {k: v for k, v in given.items() if not (is_of_route(k) or hiding.holds_key(k, v))}
         on_gateway, stream = route.model.startswith(PROXY), given.get("stream") is not False
         managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
@@ -253,10 +253,9 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
 def find_approver(config: Config, *, streamed: bool) -> Approver:
-    """Return who decides about the tool calls of a turn.
+    """Return who decides about the tool calls of a turn: the first of these that there is.
 
-    "callback": `on_approval`, if it is given. Otherwise "reader": the reader of a `streamed` turn. Otherwise "host": the user,
-    if the host can ask. Otherwise "nobody".
+    "callback": `on_approval`. "reader": the reader of a `streamed` turn. "host": a person, if the host can ask one. "nobody".
     """
     if config.approvals.on_approval is not None:
         return "callback"

@@ -125,7 +125,9 @@ class Approvals:
     """Which tool calls need an approval, and who gives it."""
 
     permissions: object = "full"
+    """The policy: a mode, a mapping from the names of tools to modes, or a function that returns a mode for a call."""
     on_approval: ApprovalHandler | None = None
+    """The function that decides. If it is None, the reader of the stream or a person decides."""
 
     def may_ask(self, tools: Sequence[Tool]) -> bool:
         """Return True if a person may be asked about a call: there is no `on_approval`, and a rule may say "ask"."""

@@ -201,7 +201,7 @@ def build_config(host: Host = Config.host, /, **keywords: Unpack[Keywords]) -> C
     if given := options.completion_kwargs:
         check_completion_options(given, gateway=routes[0].model.startswith(PROXY))
     for one in routes:
-        base = keywords.get("api_base") if one.has_own_options else None
+        base = keywords.get("api_base") if one.uses_run_options else None
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
             raise ValueError(wrong)
     output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
