@@ -108,7 +108,7 @@ def test_a_dry_run_sends_nothing(kernel, tmp_path):
             "--session does not go with --each: each row is a conversation of its own",
         ),
         ("--each reviews --step", "--step does not go with --each"),
-        ("--each reviews --attach x.png", "--attach does not go with --each: for a row, only the text"),
+        ("--each reviews --attach x.png", "--attach does not go with --each: a row sends only the text"),
         ("--each reviews --executor model", "'model' is a ScriptedModel, not an executor"),
         ("--each reviews --max-cost 0", "max_cost must be > 0 US dollars, got 0"),
         ("--each reviews --as 1x", "--as '1x' is not a variable name"),
