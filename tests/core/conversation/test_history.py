@@ -35,14 +35,14 @@ def told(call_id, content="ok"):
     [
         ([USER, asks("c1")], "['c1'] at the end have no tool message"),
         ([USER, asks("c1"), USER], "message 2: the calls ['c1'] before it have no tool message"),
-        ([USER, told("c1")], "no call is waiting for one"),
+        ([USER, told("c1")], "but no call before it needs one"),
         (
             [USER, asks("c1", "c2"), told("c2"), told("c1")],
             "message 2: a tool message for 'c2', expected 'c1'",
         ),
         (
             [USER, asks("c1"), told("c1"), told("c1")],
-            "message 3: a tool message for 'c1', no call is waiting",
+            "message 3: a tool message for 'c1', but no call before it",
         ),
         ([USER, asks("c1"), told("c1", "")], "message 2: a tool message needs text, got ''"),
         ([USER, asks("c1"), told("c1", {"a": 1})], "needs text, got {'a': 1}"),
@@ -65,13 +65,13 @@ def told(call_id, content="ok"):
         (["text"], "message 0 is no dict such as"),
         (
             [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")],
-            "function_call is out of use",
+            "function_call is no longer used",
         ),
         ([{"role": "user", "content": ["Hello"]}], "message 0: a part of its content is no dict"),
         ([USER, asks("c1"), told("c1", ["ok"])], "message 2: a part of its content is no dict"),
         ([{"role": "assistant", "content": 5}], "assistant content must be text, got int"),
         ([{"role": "assistant", "tool_calls": 1.5}], "tool_calls must be a list"),
-        ([USER, asks("c1", function_call=" "), told("c1")], "function_call is out of use"),
+        ([USER, asks("c1", function_call=" "), told("c1")], "function_call is no longer used"),
         ([USER, asks(3), told(3)], "a tool call without an id"),
         (
             [{"role": "assistant", "tool_calls": [{"id": ["c1"], "function": "f"}]}],
@@ -375,7 +375,9 @@ async def test_half_a_surrogate_pair_in_a_prompt():
 def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
     """A request cannot contain half of a surrogate pair: `validate` reports it; `repair` and prompts replace it."""
     messages = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "😀"}]
-    assert history.validate(messages) == ["message 0: half of a surrogate pair, which no request can carry"]
+    assert history.validate(messages) == [
+        "message 0: a text with half of a surrogate pair, which no request can contain"
+    ]
     in_a_tuple = {"role": "user", "content": ({"type": "text", "text": "\ud83d"},)}
     assert history.validate(history.repair([*messages, in_a_tuple])) == []
     asked = history.History()

@@ -94,7 +94,7 @@ class TestParse:
 
     def test_huge_integers(self):
         """An integer with more digits than Python converts is an error result (C43)."""
-        assert refusal('{"n":' + "9" * 4301 + "}") == "arguments hold an integer with more than 4300 digits"
+        assert refusal('{"n":' + "9" * 4301 + "}") == "arguments have an integer with more than 4300 digits"
         assert parse_arguments('{"n":' + "9" * 4300 + "}")["n"] > 10**4299
 
     @pytest.mark.parametrize("depth", [101, 5_000, 100_000])

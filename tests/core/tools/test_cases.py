@@ -172,7 +172,7 @@ REFUSED = [
     (
         c37,
         '{"t":' + "9" * 4301 + "}",
-        "arguments hold an integer with more than 4300 digits; c37 was not run",
+        "arguments have an integer with more than 4300 digits; c37 was not run",
     ),
 ]
 

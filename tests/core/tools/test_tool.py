@@ -287,7 +287,7 @@ class TestRefused:
                 "(if this function is made by your decorator, use functools.wraps in the decorator)"
             ),
             'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)',
-            "int: is a class; write a function that makes one, or give a method of an instance",
+            "int: is a class; write a function that makes an instance, or give a method of an instance",
             "a tool is a function, got 3",
         )
 
@@ -461,7 +461,7 @@ class TestRefused:
     def test_a_function_without_a_signature(self):
         """Some functions that are written in C have no signature. They are refused."""
         assert (
-            "Python knows no signature of it"
+            "Python does not know its parameters"
             in refusal(type("X", (), {"__signature__": 3, "__call__": add})())[0]
         )
 
@@ -721,7 +721,7 @@ class TestDecorator:
 
     def test_marks_functions_only(self):
         """`@tool("name")` is an error: it is a likely mistake."""
-        with pytest.raises(ToolDefinitionError, match="settings are given by name"):
+        with pytest.raises(ToolDefinitionError, match="write a setting with its name"):
             tool("name")
 
     def test_marked_tools_in_the_order_of_definition(self):

@@ -114,8 +114,8 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
             continue
         if isinstance(written.error, ArgumentInvalid):
             raise written.error
-        told = describe_error(written.error, 300)
-        raise ArgumentInvalid(f"item {number} of the prompt cannot be read: {told}") from None
+        why = describe_error(written.error, 300)
+        raise ArgumentInvalid(f"item {number} of the prompt cannot be read: {why}") from None
     if not writer.parts:
         raise ArgumentInvalid(_EMPTY)
     text = "\n\n".join(writer.words)
@@ -273,14 +273,14 @@ def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
     """
     if issubclass(type(named.value), str):  # `isinstance` would ask `__class__`, which may raise
         return str.__str__(named.value)
-    told = describe(named.value, name_code=name_code)
-    made = attempt_call(str, named.value) if told.fault else ""
+    described = describe(named.value, name_code=name_code)
+    made = attempt_call(str, named.value) if described.fault else ""
     if isinstance(made, Raised):
         name = named.name or "value"
         why = f"str({name}) raised {type(made.error).__name__}; use a variable that contains a text instead"
         where = f"{{{{{name}}}}}" if named.name else f"a {type(named.value).__name__} in the prompt"
         raise ArgumentInvalid(f"{where} cannot be filled in: {why}")
-    return told.text
+    return described.text
 
 
 def _name(name: str, what: str) -> str:

@@ -354,7 +354,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 def _refuse(self: object, *_: object, **__: object) -> NoReturn:
     raise TypeError(
-        "a person was shown these arguments and the call runs with them, so they cannot be changed; to run it with others, write "
+        "a person was shown these arguments, and the call runs with them, so they cannot be changed; to run the call with others, write "
         "approval.allow({**approval.input, NAME: VALUE})"
     )
 

@@ -183,8 +183,10 @@ class Rows(Sequence[Row]):
             "from the store": self.progress.from_store,
             "had failed before and were run again": self.progress.again,
         }
-        told = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
-        return hide(f"<Rows: {len(self):,}{total} ended{told}{f'; {self.message}' if self.message else ''}>")
+        counted = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+        return hide(
+            f"<Rows: {len(self):,}{total} ended{counted}{f'; {self.message}' if self.message else ''}>"
+        )
 
     def _ipython_display_(self) -> None:
         self.presenter.display(self)

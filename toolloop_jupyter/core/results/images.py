@@ -231,19 +231,19 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
     """Describe `data`: a picture by its format, a UTF-8 text by its whole content, other data by its first bytes."""
-    told = f"{len(data):,} bytes"
+    text = f"{len(data):,} bytes"
     if kind := detect_format(data):
         size = attempt_call(_read_size, data) if kind == "png" else None
-        told = f"{kind.upper()} image{f' of {size} pixels' if isinstance(size, str) else ''}, {told}"
+        text = f"{kind.upper()} image{f' of {size} pixels' if isinstance(size, str) else ''}, {text}"
     if kind or not data:
-        return told, len(told)
-    text = attempt_call(data.decode)
-    if isinstance(text, str) and not set(text) & _CONTROLS:
-        told = f"{told}, as UTF-8 text:\n{text}"
-        return told, len(told)
+        return text, len(text)
+    decoded = attempt_call(data.decode)
+    if isinstance(decoded, str) and not set(decoded) & _CONTROLS:
+        text = f"{text}, as UTF-8 text:\n{decoded}"
+        return text, len(text)
     shown = data[: max(8, min(64, limit // 8))]
-    told += f"{', beginning' if len(shown) < len(data) else ''}: {shown.hex(' ')}"
-    return told, len(told) + 3 * (len(data) - len(shown))
+    text += f"{', beginning' if len(shown) < len(data) else ''}: {shown.hex(' ')}"
+    return text, len(text) + 3 * (len(data) - len(shown))
 
 
 def _describe_axes(axes: Any) -> str:

@@ -67,7 +67,7 @@ class Described(NamedTuple):
     full_length: int
     """The number of characters before the text was shortened. For large tables and structures, it is an estimate."""
     fault: str = ""
-    """The name of the exception that code of the value raised; else "". After it, `text` says that the value has no text."""
+    """If the value's own code raised an error: the name of the error. `text` then says that the value has no text. Else ""."""
 
 
 def describe(

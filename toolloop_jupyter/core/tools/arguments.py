@@ -39,7 +39,7 @@ Location: TypeAlias = tuple[int | str, ...]
 JsonContainer: TypeAlias = Any
 """A list or a dict in JSON data. Its items are read or replaced by index or by key."""
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
-_TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
+_TOO_MANY = f"arguments have more than {MOST_VALUES:,} values; send less in one call"
 _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
 
 
@@ -181,8 +181,8 @@ class Arguments:
             keys = [parameter.key for parameter in self.parameters]
             raise InvalidArguments(_explain_problems(self.tool, given, problems, keys))
         # The code of a parameter's type has raised this error.
-        told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
-        raise InvalidArguments(told) from values.error
+        message = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
+        raise InvalidArguments(message) from values.error
 
 
 def _take_default(parameter: Parameter) -> Argument:
@@ -330,7 +330,7 @@ def _load(text: str) -> tuple[object, bool]:
     except InvalidArguments:
         raise
     except ValueError:  # Python's limit on the digits of an int
-        problem = "arguments hold an integer with more than 4300 digits"
+        problem = "arguments have an integer with more than 4300 digits"
     raise InvalidArguments(problem)
 
 
@@ -433,12 +433,12 @@ def _explain_problems(
         path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
         # Each member of a union may report a problem.
         texts = [*dict.fromkeys(_explain_one(one, path, given, known) for one in of_place)]
-        told = "; ".join(texts)
+        fault = "; ".join(texts)
         if all(text.startswith("expected ") for text in texts):
-            told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
+            fault = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
         if not all(text.startswith(("missing", "no such argument", "there is no")) for text in texts):
-            told += f", got {shorten_json(of_place[-1]['input'])}"
-        lines.append(shorten(f"- {path}: {told}", _LINE))
+            fault += f", got {shorten_json(of_place[-1]['input'])}"
+        lines.append(shorten(f"- {path}: {fault}", _LINE))
     if len(by_place) > _MOST:
         lines.append(f"- and {len(by_place) - _MOST} more")
     return "\n".join(lines)

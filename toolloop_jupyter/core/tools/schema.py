@@ -1,4 +1,4 @@
-"""From the parameters of a tool, makes the pydantic validator of the arguments, and the JSON schema that the model gets.
+"""Makes the pydantic validator of a tool's arguments, and the JSON schema that the model gets.
 
 Pydantic gets a stand-in function, never the tool. All parameters of this function are keyword-only. They may have any name, and
 pydantic reports all wrong arguments at once. A pydantic model would forbid some names (`model_config`, `schema`, `self`, `_x`).
@@ -34,7 +34,7 @@ _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
-_OF_A_TYPE = {"items": "array", "properties": "object"}
+_TYPE_OF_KEYWORD = {"items": "array", "properties": "object"}
 """Keyword -> type. A schema with this keyword gets this type if the schema does not name a type."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
@@ -175,10 +175,10 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
         node.pop("default", None)
         node.pop("title", None)
         text = parameter.description or ("" if node else "Any JSON value.")
-        known = find_default_json(parameter)
-        is_infinite = isinstance(parameter.default, float) and isinstance(known, str)
-        if known not in (MISSING, None) and not is_infinite:
-            node["default"] = known
+        default = find_default_json(parameter)
+        is_infinite = isinstance(parameter.default, float) and isinstance(default, str)
+        if default not in (MISSING, None) and not is_infinite:
+            node["default"] = default
         if text:
             node["description"] = text
     finished = _inline_definitions(map_schema(schema, _clean))
@@ -193,8 +193,8 @@ def find_default_json(parameter: Parameter) -> object:
         default = info.default
     if default is MISSING or hasattr(default, "__next__"):  # an iterator would be used up
         return MISSING
-    told = attempt_call(lambda: to_jsonable_python(default, by_alias=True))
-    return MISSING if isinstance(told, Raised) else make_strict_json(told)
+    written = attempt_call(lambda: to_jsonable_python(default, by_alias=True))
+    return MISSING if isinstance(written, Raised) else make_strict_json(written)
 
 
 def make_strict_json(value: object) -> object:
@@ -281,7 +281,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if "const" in node:
         node["enum"] = [node.pop("const")]
     if "enum" in node and "type" not in node:
-        _say_type_of_enum(node)
+        _add_type_of_enum(node)
     # Some providers refuse patterns with lookarounds or classes such as \p{L}. Our validation still checks the pattern.
     if "(?" in (pattern := node.get("pattern", "")) or "\\p" in pattern.replace("\\\\", ""):
         del node["pattern"]
@@ -300,14 +300,14 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     for name, part in (node.get("properties") or {}).items():
         if part is True:
             node["properties"] = {**node["properties"], name: copy.deepcopy(_ANY_VALUE)}
-    if not node.keys() & _SAYS_A_TYPE and (known := node.keys() & _OF_A_TYPE):
-        node["type"] = _OF_A_TYPE[min(known)]
+    if not node.keys() & _SAYS_A_TYPE and (known := node.keys() & _TYPE_OF_KEYWORD):
+        node["type"] = _TYPE_OF_KEYWORD[min(known)]
     if not node.keys() & _SAYS_A_TYPE or _ANY_VALUE in node.get("anyOf", ()):
         node.update(copy.deepcopy(_ANY_VALUE))
     return node
 
 
-def _say_type_of_enum(node: JsonSchema) -> None:
+def _add_type_of_enum(node: JsonSchema) -> None:
     """Add to `node` the type of the values in its enum. If the values have several types, make one alternative for each type."""
     by_type: dict[str, list[object]] = {}
     for value in node["enum"]:

@@ -34,8 +34,6 @@ Names: TypeAlias = dict[str, Any]
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 """Name of a parameter -> (its description, its type). Both texts are copied from the docstring."""
 EMPTY = inspect.Parameter.empty
-_PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
-"""Annotation as a text -> its type. With `from __future__ import annotations`, each annotation is a text."""
 _CLEAR = (
     *(NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError, RecursionError),
     *(PydanticUserError, PydanticUndefinedAnnotation, SchemaError),
@@ -266,7 +264,7 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
 def _inspect_signature(function: Function, label: str) -> inspect.Signature:
     if inspect.isclass(function):
         raise _refuse(
-            f"{label}: is a class; write a function that makes one, or give a method of an instance"
+            f"{label}: is a class; write a function that makes an instance, or give a method of an instance"
         )
     plain = inspect.unwrap(function) if inspect.isfunction(function) else function
     if inspect.isfunction(plain) and plain.__code__.co_varnames[:1] in (("self",), ("cls",)):
@@ -284,7 +282,7 @@ def _inspect_signature(function: Function, label: str) -> inspect.Signature:
         return inspect.signature(function)
     except (ValueError, TypeError):
         raise _refuse(
-            f"{label}: Python knows no signature of it; write a function with annotated parameters around it"
+            f"{label}: Python does not know its parameters; write a function with annotated parameters that calls it"
         ) from None
 
 
@@ -306,8 +304,6 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     written, (globals_, locals_) = parameter.annotation, namespace
     if written is EMPTY:
         return Any
-    if type(written) is str and written in _PLAIN and written not in globals_ and written not in locals_:
-        return _PLAIN[written]
     holder = types.SimpleNamespace(__annotations__={"it": written})
     # Evaluating an annotation runs code that a person wrote, so any error may be raised.
     hints = attempt_call(lambda: typing.get_type_hints(holder, globals_, locals_, include_extras=True))

@@ -238,7 +238,9 @@ def tool(
     def mark(marked: Function) -> Function:
         if not callable(marked):
             raise ToolDefinitionError(
-                [f"@tool marks functions, got {shorten_repr(marked, 500)}; settings are given by name"]
+                [
+                    f"@tool marks a function, got {shorten_repr(marked, 500)}; write a setting with its name, such as timeout=5"
+                ]
             )
         if inspect.ismethod(marked) or inspect.isbuiltin(marked):
             marked = functools.partial(marked)
