@@ -307,6 +307,13 @@ def test_a_long_result_is_cut_and_names_the_whole():
     assert "2,000 characters to the model" in block.text
 
 
+@pytest.mark.parametrize("line", ["x\n", "x" * 99 + "\n"])
+def test_the_lines_that_are_left_out_are_counted(line):
+    """The text has 18 lines, and the number of all others: of a text with very many lines, and of one with long lines."""
+    block = call_block(call(), result=ToolResult("c1", "…", value=line * 299 + "end", ran=True))
+    assert block.text.splitlines()[-1] == "    … 282 more lines"
+
+
 def test_a_brief_call_is_a_line_alone():
     """For the early steps of a very long run."""
     block = call_block(call(x=1), result=ToolResult("c1", "y" * 5000, value="y" * 5000, ran=True), brief=True)
@@ -675,7 +682,7 @@ def test_a_run_holds_so_much_and_no_more():
     run = result_of([*(event for pair in zip(calls, results, strict=True) for event in pair), *files])
     blocks = t.render(run, "r")
     assert sum(len(block.html) for block in blocks) < OF_RUN + 200_000
-    said = t.together(blocks).text
+    said = t.join_blocks(blocks).text
     assert "too large to keep in the output of the run: r.tool_results[29].value" in said
     assert "4,800 more changed files: r.files" in said
 

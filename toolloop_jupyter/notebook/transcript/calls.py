@@ -41,7 +41,6 @@ from .blocks import (
 from .values import (
     MOST_PARTS,
     Shown,
-    as_text,
     find_bundle,
     get_picture_bytes,
     show_bundle,
@@ -434,18 +433,20 @@ _WHOLE = "… the whole result: "
 
 def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
     """Show the value in `shown`, or the error if `shown` is None. If the model got a different text, a fold has this text."""
-    got = show_text(result.output).html
+    got = show_text(result.output)
     if shown is None:
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
-        return Shown(got + trace, as_text(result.output))
+        return dataclasses.replace(got, html=got.html + trace)
     html, text = shown.html, shown.text
     if expression and result.cut and visible(expression) not in text:
         html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
         text = f"{text}\n{_WHOLE}{visible(expression)}".lstrip("\n")
     if count := len(result.pictures):
-        html += fold(f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}", got)
-    elif result.output and (shown.visual or (result.cut and as_text(result.output) != shown.text)):
-        html += fold("what the model got", got)
+        html += fold(
+            f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}", got.html
+        )
+    elif result.output and (shown.visual or (result.cut and got.text != shown.text)):
+        html += fold("what the model got", got.html)
     return dataclasses.replace(shown, html=html, text=text)
 
 

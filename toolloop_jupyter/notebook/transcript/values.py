@@ -117,13 +117,8 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     shown, more = take_beginning(text, expression)
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = pre(highlight(shown, language) + note) if text else ""
-    left = lines - MOST_LINES if more and len(shown) <= MOST_CHARACTERS else 0
+    left = lines - shown.count("\n") if more else 0
     return Shown(html, visible(shown + more), size if text else "nothing", lines_left_out=left)
-
-
-def as_text(text: str) -> str:
-    """Return a printed or returned text for a terminal: without colour codes, and with visible names of hidden characters."""
-    return visible(remove_ansi(text))
 
 
 def write_json(value: object, indent: int | None = None) -> str | None:
