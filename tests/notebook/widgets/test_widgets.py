@@ -224,7 +224,7 @@ def quiet(monkeypatch):
 async def test_the_first_card_acts_at_once(make_card, quiet):
     """A card that no click came before is not held."""
     approval, card = make_card()
-    card.came_up()
+    card.enter_page()
     assert not button(card, "Approve").disabled
     click(card, "Approve")
     assert approval.decision.allowed
@@ -234,9 +234,9 @@ async def test_the_first_card_acts_at_once(make_card, quiet):
 async def test_a_double_click_is_not_for_the_next_card(make_card, quiet, first):
     """On a card that comes up right after a click, Approve is disabled and does nothing for a moment; then it acts."""
     (_, one), (approval, card) = make_card(), make_card()
-    one.came_up()
+    one.enter_page()
     click(one, first)
-    card.came_up()
+    card.enter_page()
     assert button(card, "Approve").disabled
     assert not button(card, "Deny").disabled
     click(card, "Approve")
@@ -250,8 +250,8 @@ async def test_a_double_click_is_not_for_the_next_card(make_card, quiet, first):
 async def test_a_click_holds_the_other_open_cards(make_card, quiet):
     """When one of two cards is decided the other moves up, under the pointer: it lets nothing run then, and denies."""
     (_, one), (approval, other) = make_card(), make_card()
-    one.came_up()
-    other.came_up()
+    one.enter_page()
+    other.enter_page()
     click(one, "Approve")
     click(other, "Approve")
     assert not approval.answered
@@ -265,10 +265,10 @@ async def test_a_double_click_on_next_is_one_step(quiet):
     """A step's card that comes up after a click holds Next and Run to end for a moment."""
     steps = []
     cards = [StepCard("f()", lambda: steps.append("next"), lambda: steps.append("run")) for _ in "12"]
-    cards[0].came_up()
+    cards[0].enter_page()
     click(cards[0], "Next")
     cards[0].finish()
-    cards[1].came_up()
+    cards[1].enter_page()
     assert [w.disabled for w in every(cards[1].widget) if isinstance(w, ipywidgets.Button)] == [True, True]
     click(cards[1], "Run to end")
     assert steps == ["next"]
@@ -281,7 +281,7 @@ async def test_a_double_click_on_next_is_one_step(quiet):
 async def test_a_hold_that_ends_while_its_end_is_looked_at(make_card, quiet, monkeypatch):
     """A clock of coarse steps wakes the card a little too soon: what is disabled then is enabled later."""
     _, card = make_card()
-    card.came_up()
+    card.enter_page()
     card._held_until = 100.0
     times = iter([99.99])
     clock = SimpleNamespace(monotonic=lambda: next(times, 100.01))

@@ -142,7 +142,7 @@ DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}<
 
 _CARD_RULES = """
 .tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;
- color:var(--jp-content-font-color1,inherit);overflow:visible;--tlj-names:min(8em,15vw)}
+ color:var(--jp-content-font-color1,inherit);overflow:visible;--tlj-names:min(110px,15vw)}
 .tlj-card .widget-html,.tlj-card .widget-html-content,.tlj-bar .widget-html,.tlj-bar .widget-html-content{height:auto;
  line-height:1.5;font-size:14px;color:inherit;width:auto;max-width:100%;align-self:stretch;margin:0;overflow:visible;white-space:normal}
 .tlj-card .tlj table{width:100%}
@@ -174,7 +174,7 @@ _CARD_RULES = """
 .tlj-field .widget-label,.tlj-why .widget-label{width:auto!important;min-width:var(--tlj-names);text-align:left}
 .tlj-card .widget-label{color:inherit;opacity:.85}
 .tlj-why .widget-label{min-width:0}.tlj-field select{min-height:28px}
-.tlj-field>.widget-html{margin-left:calc(var(--tlj-names) + 12px)!important}.tlj-field>.widget-checkbox+.widget-html{margin-left:0!important}
+.tlj-field>.widget-html{margin-left:calc(var(--tlj-names) + 10px)!important}.tlj-field>.widget-checkbox+.widget-html{margin-left:0!important}
 @media (max-width:760px){.jp-OutputArea-output :is(.tlj-card,.tlj-bar){margin-left:8px!important}}
 """
 

@@ -90,7 +90,7 @@ async def put_card(output: CellOutput, approval: Approval, record: Block) -> Non
 
     card = ApprovalCard(approval, kernel.CardComms())
     output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
-    card.came_up()
+    card.enter_page()
     try:
         await approval.wait()
     finally:

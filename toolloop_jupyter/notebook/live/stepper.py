@@ -217,7 +217,7 @@ class Stepper(Observer):
         card = StepCard(what, lambda: go_on(is_holding=True), lambda: go_on(is_holding=False))
         output = self._run.output()
         output.put({"text/plain": f"waiting: Next to {what}", **card.make_reference()})
-        card.came_up()
+        card.enter_page()
         self._run.hooks.say(f"waiting for Next: {what}")
         try:
             await answered.wait()

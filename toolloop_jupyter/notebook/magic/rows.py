@@ -25,10 +25,10 @@ from ..transcript import (
     Block,
     draw_finished_rows,
     draw_running_rows,
+    join_blocks,
     make_bundle,
     notice,
     tell_running_rows,
-    together,
     without_style,
 )
 
@@ -91,7 +91,7 @@ class RowsPage(Observer):
                 await run.collect()
             head, *notes = self._above
             end = draw_finished_rows(run.rows, self._name)
-            record = together([without_style(head), *notes, end, *self._finish()])
+            record = join_blocks([without_style(head), *notes, end, *self._finish()])
         finally:
             ticker.cancel()
             self._screen.end()

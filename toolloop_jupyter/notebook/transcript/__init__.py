@@ -13,5 +13,5 @@ from .calls import (
 )
 from .diagram import timeline
 from .rows import draw_finished_rows, draw_running_rows, tell_running_rows
-from .steps import Notice, Page, Step, Steps, TextStep, make_bundle, render, to_markdown, together, write
+from .steps import Notice, Page, Step, Steps, TextStep, join_blocks, make_bundle, render, to_markdown, write
 from .values import find_bundle, get_picture_bytes

@@ -330,7 +330,10 @@ MOST_LINES = 200
 def take_beginning(
     text: str, where: str = "", most: int = MOST_CHARACTERS, most_lines: int = MOST_LINES
 ) -> tuple[str, str]:
-    """Return (the beginning of `text`, a line that says how much is left out; "" if nothing is). `where` tells where all is."""
+    """Return (the beginning of `text`, a line that says how much is left out; "" if nothing is).
+
+    `where` says where the whole text is.
+    """
     lines = text.split("\n")
     if len(text) <= most and len(lines) <= most_lines:
         return text, ""

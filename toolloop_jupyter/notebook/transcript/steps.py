@@ -305,7 +305,7 @@ class Page:
         return True
 
 
-def together(blocks: Iterable[Block]) -> Block:
+def join_blocks(blocks: Iterable[Block]) -> Block:
     """Join several blocks into one, since some front-ends show only a limited number of outputs (JupyterLab: 50)."""
     blocks = list(blocks)
     html = "".join(block.html for block in blocks)
@@ -319,7 +319,7 @@ def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
     --to markdown` copies it into a Markdown file. There, a blank line would end the HTML, and a tool's result behind it could
     load a picture or draw a heading. A browser reads the character references as line breaks, for example inside `<pre>`.
     """
-    one = blocks if isinstance(blocks, Block) else together(blocks)
+    one = blocks if isinstance(blocks, Block) else join_blocks(blocks)
     html = hide(one.html).replace("\r", "&#13;").replace("\n", "&#10;")
     return {"text/html": html, "text/plain": hide(one.text)}
 

@@ -37,7 +37,7 @@ from ..html import (
     visible_text,
 )
 from ..transcript import tell_reach, tell_why, value_text
-from .controls import Card, Comms, button, close, hold_cards, parts_of
+from .controls import Card, Comms, button, close, hold_cards, list_parts
 
 
 class ApprovalCard(Card):
@@ -133,7 +133,7 @@ class ApprovalCard(Card):
     def _keep_order(self, *widgets: ipywidgets.Widget) -> None:
         if self._comms is not None:
             for widget in widgets:
-                for part in parts_of(widget):
+                for part in list_parts(widget):
                     self._comms.keep_order(part.comm)
 
     def _on_edit(self, _: object) -> None:

@@ -48,10 +48,10 @@ class _Panel:
                 close(part)
 
 
-def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+def list_parts(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
     """Yield a widget's children, the widget itself, its layout and its style. Each of these has its own comm."""
     for child in getattr(widget, "children", ()):
-        yield from parts_of(child)
+        yield from list_parts(child)
     for part in (widget, getattr(widget, "layout", None), getattr(widget, "style", None)):
         if isinstance(part, ipywidgets.Widget):
             yield part
@@ -59,7 +59,7 @@ def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
 
 def close(widget: ipywidgets.Widget) -> None:
     """Close a widget, its children, its layout and its style."""
-    for part in parts_of(widget):
+    for part in list_parts(widget):
         part.close()
 
 
@@ -155,7 +155,7 @@ class Card(_Panel):
     def is_held(self) -> bool:
         return time.monotonic() < self._held_until
 
-    def came_up(self) -> None:
+    def enter_page(self) -> None:
         """Add this card to the cards on the page. Must be called on the thread of the running event loop."""
         self._loop = asyncio.get_running_loop()
         Card.on_page[self] = None
