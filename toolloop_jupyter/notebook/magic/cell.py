@@ -176,13 +176,6 @@ class TapeNotes(Observer):
 # --- one run --------------------------------------------------------------------------------------------------
 
 
-_NOT_WITH_ROWS = {
-    **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
-    "attach": "a row sends only the text of the prompt",
-}
-"""Option that a cell with `--each` does not take -> the reason, for the message."""
-
-
 @contextlib.contextmanager
 def _in_words_of_options(
     errors: tuple[type[Exception], ...] = (ArgumentInvalid, ArgumentTypeInvalid),
@@ -415,8 +408,8 @@ class Notebook:
 
     async def _run_rows(self, typed: Options, body: str, cell: kernel.Cell) -> Rows | None:
         """Run the prompt for each row of a table. Return the Rows; for a dry run, None. A wrong cell raises Mistake at once."""
-        if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
-            raise Mistake(f"{alone.typed[-1]} does not go with --each: {_NOT_WITH_ROWS[alone.name]}")
+        if wrong := next((o for o in OPTIONS if o.not_of_rows and o.name in typed), None):
+            raise Mistake(f"{wrong.typed[-1]} does not go with --each: {wrong.not_of_rows}")
         options = self.settings.complete(typed)
         is_dry = options["dry_run"]
         recorder = None if is_dry else self.tapes.recorder(options["record"])

@@ -80,6 +80,8 @@ class Option:
     """Other words that people may type for this option. The message for such a word names this option."""
     is_of_rows: bool = False
     """True if the option needs `--each` (a run for each row of a table). `keyword` is then an argument of `amap`."""
+    not_of_rows: str = ""
+    """Why a cell with `--each` does not take the option; "" if the cell takes it."""
 
     @property
     def name(self) -> str:
@@ -137,6 +139,7 @@ class Option:
         return list(value) if isinstance(value, tuple) else make_plain_number(value)
 
 
+_ALONE = "each row is a conversation of its own"
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
     Option("-m --model", Kind.MODEL, "MODEL", keyword="model", is_setting=True, lasts=True,
@@ -150,11 +153,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", is_setting=True,
            also="schema output-type response-model response-format",
            help="pydantic model (a variable) of the answer"),
-    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, help="continue (or begin) this conversation"),
+    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, not_of_rows=_ALONE,
+           help="continue (or begin) this conversation"),
     Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
            also="system system-prompt system-message", help="the system message"),
     Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
-    Option("--attach", Kind.ATTACHED, "FILE", also="file image",
+    Option("--attach", Kind.ATTACHED, "FILE", also="file image", not_of_rows="a row sends only the text of the prompt",
            help="send a file with the prompt (picture, PDF, wav, mp3, text), or a variable's value; repeatable"),
     Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", is_setting=True, also="max-steps max-iterations",
            help="limit of tool calls in this run"),
@@ -187,17 +191,18 @@ OPTIONS: tuple[Option, ...] = (
            help="durations and times of day in saved outputs; False (or TOOLLOOP_TIMES=0): the same run leaves the same outputs"),
     Option("nest", Kind.SWITCH, "True|False", default=False, is_setting=True,
            help="asyncio.run(main()) works in cells, until the kernel ends; %toolloop nest sets it"),
-    Option("--append", Kind.SWITCH, default=False,
+    Option("--append", Kind.SWITCH, default=False, not_of_rows=_ALONE,
            help="when the cell runs again: add a turn to the session, do not replace the cell's turn"),
     Option("--dry-run", Kind.SWITCH, default=False, help="show the first request; send nothing"),
-    Option("--step", Kind.SWITCH, default=False, help="wait for Next before every model call and tool call"),
+    Option("--step", Kind.SWITCH, default=False, not_of_rows=_ALONE,
+           help="wait for Next before every model call and tool call"),
     Option("--record", Kind.FILE, "FILE", help="store what the model sends (no API keys)"),
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
            help="go on if a request differs from the recorded one"),
     Option("--replay-tools", Kind.SWITCH, default=False, is_setting=True,
            help="answer tool calls from the recording, too: no function runs, and --tools is not needed"),
-    Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
+    Option("--keep-history", Kind.SWITCH, default=False, is_setting=True, not_of_rows=_ALONE,
            help="keep the messages in the notebook, for %toolloop resume"),
     Option("--each", Kind.TABLE, "TABLE", is_of_rows=True, also="rows map table for-each",
            help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
