@@ -21,6 +21,9 @@ Means = Literal["auto", "card", "input"]
 GRACE = 3.0
 """Seconds that the first card waits for a click if the kernel's client answers no `input()` and is not nbclient. Most such
 clients are scripts; some may be front-ends that show widgets. The kernel is not told the kind of its client."""
+START = 0.02
+"""Seconds that a decided card stays on the page, with its buttons disabled. So the call starts first: closing a card takes 3 ms of
+the kernel's main thread, and the call's thread would have to wait."""
 NOBODY = "nobody is there to approve it (an unattended run)"
 
 
@@ -93,6 +96,7 @@ async def put_card(output: CellOutput, approval: Approval, record: Block) -> Non
     card.enter_page()
     try:
         await approval.wait()
+        await asyncio.sleep(START)
     finally:
         card.finish()
 
