@@ -305,25 +305,26 @@ class Calls:
 
     def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """Return the call that a fragment belongs to; None if the fragment opens a new call."""
-        here = self._at_index.get(index)
-        known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
-        if call_id and known is not None and not self._reuses_id(known, here, name, arguments):
+        at_index = self._at_index.get(index)
+        known = at_index if at_index is not None and at_index.id == call_id else self._by_id.get(call_id)
+        if call_id and known is not None and not self._reuses_id(known, at_index, name, arguments):
             return known
         newest = self.calls[-1] if self.calls else None
-        if here is None:
+        if at_index is None:
             return None if call_id or name else newest
-        if not name and here.is_complete and newest is not None and not newest.is_complete:
-            return here if newest.name == here.name and here.ends_with_object(arguments) else newest
-        return None if name and self._opens_new(here, call_id, name, arguments) else here
+        if not name and at_index.is_complete and newest is not None and not newest.is_complete:
+            is_repetition = newest.name == at_index.name and at_index.ends_with_object(arguments)
+            return at_index if is_repetition else newest
+        return None if name and self._opens_new(at_index, call_id, name, arguments) else at_index
 
-    def _reuses_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
+    def _reuses_id(self, known: _Call, at_index: _Call | None, name: str, arguments: str) -> bool:
         """Return True if a fragment with the id of `known` opens a new call. Some servers give all calls the same id."""
         if not (name and known.name):
             return False
         if name != known.name:
             return known.has_begun or self._are_two_tools(known.name, name)
         in_the_middle = known.has_begun and not known.is_complete
-        return here is not known and in_the_middle and arguments.lstrip().startswith("{")
+        return at_index is not known and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two_tools(self, first: str, second: str) -> bool:
         """Return True if these are the names of two tools, and not two pieces of the name of a third tool."""
@@ -547,10 +548,10 @@ class ReturnedFields:
             if items := read_list(delta.get(name)):
                 self._lists.setdefault(name, []).extend(map(make_plain, items))
         for name, value in make_plain(read_fields(delta.get("provider_specific_fields"))).items():
-            there = self._provider.get(name)
-            if isinstance(there, list) and isinstance(value, list):
+            earlier = self._provider.get(name)
+            if isinstance(earlier, list) and isinstance(value, list):
                 known = self._in_provider[name]
-                there += [item for item in value if _write_text(item) not in known]
+                earlier += [item for item in value if _write_text(item) not in known]
                 known.update(map(_write_text, value))
             elif value is not None:
                 self._provider[name] = value
