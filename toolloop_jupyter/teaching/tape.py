@@ -341,9 +341,8 @@ def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float
     ]
     message = _assemble(kept)
     cleaned = clean(message)
-    written = json.dumps(
-        [delta for _, delta in kept], default=_write_object
-    )  # one text: thousands would take seconds
+    # The deltas are searched as one text: a search in each of many thousand deltas would take seconds.
+    written = json.dumps([delta for _, delta in kept], default=_write_object)
     if cleaned != message or hide_suspected(written) != written:
         return [(kept[-1][0], make_delta(cleaned))]
     return [(seconds, delta) for seconds, delta in kept if delta]
