@@ -107,7 +107,9 @@ def _draw_svg(rows: Sequence[_Row], end: float, height: int) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
         f'font-family="system-ui,sans-serif" font-size="12" fill="{_TEXT}">'
     )
-    marks = [(f"{_LEFT + room * part / 4:.1f}", end * part / 4) for part in range(5)]
+    # Of a run of a few milliseconds, all times between the first and the last would be written as "0.01 s".
+    parts = range(5) if end > 0.1 else (0, 4)
+    marks = [(f"{_LEFT + room * part / 4:.1f}", end * part / 4) for part in parts]
     grid = (f'<path d="M{x} 4V{bottom}" stroke="{_GRID}" stroke-opacity=".3"/>' for x, _ in marks)
     lines = (_draw_svg_row(row, 4 + number * _ROW, room / end) for number, row in enumerate(rows))
     scale = ""
