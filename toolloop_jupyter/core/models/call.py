@@ -160,7 +160,7 @@ class ModelCall:
         while True:
             keywords = self._keywords(_refused.get(server, ()))
             error, pause = await self._send(keywords)
-            if isinstance(error, RunEnded | ModelCallFailed):
+            if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
                 text, thought = self.assembly.end()
@@ -252,6 +252,8 @@ class ModelCall:
         try:
             async for chunk in response:
                 await self._take(chunk)
+                if self.assembly.calls.has_too_many:
+                    return  # `_reply` refuses this answer
                 await stream.let_others_run()
         finally:
             await providers.close_stream(response)
@@ -277,10 +279,7 @@ class ModelCall:
         return not (stream.is_json and assembly.is_empty)
 
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
-        """Add a chunk (`whole`: a complete response, as one big delta), and show its new text.
-
-        Raises ModelCallFailed if the answer has too many tool calls. The rest of the answer is then not read.
-        """
+        """Add a chunk (`whole`: a complete response, as one big delta), and show its new text."""
         assembly = self.assembly
         delta = assembly.read_chunk(chunk)
         if delta is None:
@@ -293,11 +292,12 @@ class ModelCall:
             thought = thought if assembly.words.thought else ""
         if text or thought or assembly.attachments:
             await self._shown.add(assembly, text, thought)
-        if assembly.calls.has_too_many:
-            raise ModelCallFailed(_TOO_MANY, "Run again, or ask for less in one prompt.")
 
     def _reply(self, seconds: float) -> Reply:
+        """Return the reply. Raises ModelCallFailed if the conversation cannot keep the message."""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
+        if assembly.calls.has_too_many:
+            raise ModelCallFailed(_TOO_MANY, "Run again, or ask for less in one prompt.")
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
         # Anthropic refuses a conversation with the same id twice. The ids of all earlier tool calls are in the tool messages.
         earlier = self.request.messages if assembly.calls else ()
