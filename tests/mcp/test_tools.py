@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 import warnings
 
@@ -612,12 +613,17 @@ def test_a_schema_is_refused_before_much_work(schema, words):
 
 
 def test_recursion_without_end_is_an_error_not_a_crash():
-    """Old-style definitions in a circle: an error for the model. It names the schema, since the value has no fault."""
+    """A schema in a circle, or a value that is nested too deep, is an error for the model. It names what is at fault."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#/definitions/b"}}}
     schema["definitions"] = {"b": {"allOf": [{"$ref": "#/definitions/b"}]}}
     check_schema(schema)
     with pytest.raises(InvalidArguments, match="schema refers to itself without end; do not call"):
         SchemaArguments("f", schema).read({"a": 1})
+    part = {"properties": {"b": {"$ref": "#/definitions/b"}}}
+    schema["definitions"]["b"] = {"allOf": [{"allOf": [{"anyOf": [{"allOf": [part]}]}]}]}
+    deep = functools.reduce(lambda inner, _: {"b": inner}, range(98), 1)
+    with pytest.raises(InvalidArguments, match="nested too deep to be checked against the schema; send"):
+        SchemaArguments("f", schema).read({"a": deep})
 
 
 def test_a_result_that_breaks_its_own_schema_is_an_error(connect):

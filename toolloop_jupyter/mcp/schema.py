@@ -60,6 +60,7 @@ _ENDLESS = (
     "no value can be checked, since the schema refers to itself without end; do not call the tool again: "
     "only the author of its server can correct the schema"
 )
+_TOO_DEEP = "nested too deep to be checked against the schema; send data with fewer levels"
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Matches the names that all providers accept for a property."""
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
@@ -239,8 +240,9 @@ def _list_problems(schema: JsonSchema, value: object, shown: Mapping[str, str]) 
     problems = attempt_call(_check_value, schema, value, shown)
     if not isinstance(problems, Raised):
         return problems
-    is_endless = isinstance(problems.error, RecursionError)
-    return [_ENDLESS if is_endless else "cannot be checked against the schema"]
+    if not isinstance(problems.error, RecursionError):
+        return ["cannot be checked against the schema"]
+    return [_TOO_DEEP if is_deeper(value, 20) else _ENDLESS]
 
 
 def _check_value(schema: JsonSchema, value: object, shown: Mapping[str, str]) -> list[str]:
