@@ -101,7 +101,7 @@ async def test_the_users_own_marks_win(serve, own):
 
 
 async def test_marks_in_a_conversation_win(serve):
-    """A conversation that comes with marks is left with them."""
+    """If a conversation already has marks, no marks are added."""
     server, more = claude(serve, *TWO_STEPS)
     marked = [{"type": "text", "text": "Long text.", "cache_control": MARK}]
     history = [{"role": "user", "content": marked}, {"role": "assistant", "content": "Yes."}]
@@ -251,7 +251,7 @@ async def test_the_cost_is_litellms(serve, name):
 
 @pytest.mark.parametrize("nonsense", [None, True, "many", float("inf"), float("nan"), [], {}, -1])
 def test_nonsense_is_no_count(nonsense):
-    """What a server tells that is no whole number of tokens is as if it had told nothing; none is below 0."""
+    """If a server sends something else than a whole number of tokens, the number is unknown. No number is below 0."""
     told = {"prompt_tokens_details": {"cached_tokens": nonsense}, "cache_creation_input_tokens": nonsense}
     count = 0 if nonsense == -1 else None
     assert read_cached(told) == (count, count)
@@ -259,7 +259,7 @@ def test_nonsense_is_no_count(nonsense):
 
 
 def test_sums_are_of_what_is_told():
-    """A sum counts what is told; None only where nobody tells anything."""
+    """A sum adds the known numbers. It is None only if no number is known."""
     assert Usage(1, 1, 1, 5) + Usage(1, 1, 1) == Usage(2, 2, 2, 5, None)
     assert Usage(1, 1, 1, 5, 0) + Usage(1, 1, 1, 7, 2) == Usage(2, 2, 2, 12, 2)
     assert Usage() + Usage() == Usage()

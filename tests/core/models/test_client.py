@@ -225,7 +225,7 @@ def refusing(word: str, status: int, text: str) -> Any:
     ],
 )
 async def test_a_server_without_stream_options(serve, status, text):
-    """A server that refuses `stream_options` is asked again without, once: later requests to it leave them out."""
+    """If a server refuses `stream_options`, the request is sent again without them. Later requests to this server have none."""
     server = serve(refusing("stream_options", status, text))
     result = await run(server, tools=[f])
     assert (result.stop_reason, result.text) == ("done", "Done.")
@@ -238,7 +238,7 @@ async def test_a_server_without_stream_options(serve, status, text):
 
 
 async def test_a_server_that_streams_no_tools(serve):
-    """A server that does not stream beside tools is asked for whole answers then, and streams without tools."""
+    """If a server cannot stream when there are tools, it is asked for whole answers. Without tools it still streams."""
     server = serve(refusing("tools", 500, "Cannot use tools with stream"))
     real = server.script
 
@@ -267,7 +267,7 @@ async def test_a_server_that_streams_no_tools(serve):
     ],
 )
 async def test_a_server_that_never_streams(serve, status, text, tools):
-    """It is asked for whole answers, also without tools, as LiteLLM's own loop asks; that is said, and remembered."""
+    """A server that cannot stream is asked for whole answers, also without tools. The reader is told, and later requests do the same."""
     server = serve([failure(status, text), answer("One."), answer("Two.")])
     once = ToolLoopOptions(completion_kwargs={"max_retries": 0})
     result = await run(server, tools=tools, options=once)
@@ -279,7 +279,7 @@ async def test_a_server_that_never_streams(serve, status, text, tools):
 
 
 async def test_a_stream_that_is_not_there_now_is_no_refusal(serve):
-    """A busy server says nothing of what it can do: it is not asked for whole answers from then on."""
+    """The error of a busy server does not show what the server can do: later requests still ask for a stream."""
     server = serve([failure(503, "the stream is not available")])
     result = await run(server, options=ToolLoopOptions(completion_kwargs={"max_retries": 0}))
     assert result.stop_reason == "runtime_error"
@@ -287,7 +287,7 @@ async def test_a_stream_that_is_not_there_now_is_no_refusal(serve):
 
 
 async def test_another_refusal_is_no_reason_to_ask_again(serve):
-    """A refusal that names neither is the run's error, after one request."""
+    """A refusal that names no streaming option ends the run after one request."""
     server = serve([failure(400, "the model is not there")])
     result = await run(server, tools=[f])
     assert result.stop_reason == "runtime_error"
@@ -299,7 +299,7 @@ async def test_another_refusal_is_no_reason_to_ask_again(serve):
 def test_lines_on_the_price_list_stay_out(
     monkeypatch: pytest.MonkeyPatch, level: int, *, passes: bool
 ) -> None:
-    """What LiteLLM says of its price list is in no cell, whoever imported it; other warnings are, and all that was asked for."""
+    """No cell shows LiteLLM's messages about its price list, whoever imported it. Other warnings are shown, and all messages that the user asked for."""
     client.leave_out_price_list()
     client.leave_out_price_list()
     logger, said = logging.getLogger("LiteLLM"), io.StringIO()

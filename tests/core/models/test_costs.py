@@ -58,7 +58,7 @@ async def cancelled(more):
     ids=["cancelled", "timeout", "timeout before the answer", "broken off"],
 )
 async def test_a_call_that_was_cut(call, script, timeout, reason):
-    """It counts as a model call whose cost nobody has told; so has the session's."""
+    """A call that is cut off counts as a model call with an unknown cost. So the cost of the session is unknown, too."""
     more = call(*script)
     if reason == "cancelled":
         result = await cancelled(more)
@@ -96,14 +96,14 @@ async def test_no_answer_in_time(call):
 
 
 async def test_a_broken_try_before_the_answer(call):
-    """A try that broke off has cost something, though the next one succeeded."""
+    """A try that broke off may have cost something, even if the next try succeeds."""
     result = await aagent(LOOP, "Go", **call(CUT, answer("a b c d e f"), num_retries=1))
     assert (result.text, result.cost, result.usage) == ("a b c d e f", None, tl.Usage(10, 5, 2))
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 503, None])
 async def test_what_was_refused_costs_nothing(call, status):
-    """A request that the server refused, or never got, is no model call."""
+    """A request that the server refused, or never got, does not count as a model call."""
     more = call(failure(status, "no")) if status else call(base=f"http://127.0.0.1:{find_port()}")
     result = await aagent(LOOP, "Go", **more)
     assert (result.stop_reason, result.cost, result.usage) == ("runtime_error", 0.0, tl.Usage())

@@ -118,7 +118,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x1b[0m\u202eback\x9b31m\u200b\x08 end"
 
 
 def test_errors_carry_no_control_sequence():
-    """Neither a provider's words, nor what the model wrote or a person typed: in no form of the error."""
+    """No form of an error has a key: not from the provider's words, from the model's text, or from what a person typed."""
     happened, _ = explain(ValueError(f"bad: {HOSTILE}"), Request("openai/x", []))
     said, _ = explain(PlainRefusal(f"one\ntwo {HOSTILE}", 400), Request("toolloop/x", []))
     errors = [
@@ -186,7 +186,7 @@ def test_who_has_failed_at_a_gateway(kind, text, cause):
 
 
 def test_a_begun_name_is_completed():
-    """A name that LiteLLM knows the beginning of is told whole, with its provider; any other is told its form."""
+    """If LiteLLM knows a model whose name begins so, the advice has its full name and provider. Else it says how names are written."""
     text = "LLM Provider NOT provided"
     load_litellm()
     assert explain_first_mistake("claude-sonnet", text)[1].startswith(
@@ -196,7 +196,7 @@ def test_a_begun_name_is_completed():
 
 
 def test_what_happened_and_what_to_do_are_two_sentences():
-    """One full stop stands between them, whatever the provider's text ends with."""
+    """One full stop stands between what happened and what to do, whatever the provider's text ends with."""
     assert str(ModelCallFailed("it broke", "Run again.")) == "it broke. Run again."
     assert str(ModelCallFailed("Is it there?", "Run again.")) == "Is it there? Run again."
     assert str(ModelCallFailed("it broke.", "Run again.")) == "it broke. Run again."
@@ -232,7 +232,7 @@ async def test_blanks_around_a_key_are_none_of_it(serve):
 
 
 def test_a_wrong_keyword_or_key():
-    """Said in the words of the API, before anything starts."""
+    """The error uses the words of the API, and comes before anything starts."""
     with pytest.raises(TypeError, match=r"^unexpected keyword argument 'tool'; did you mean tools=\?$"):
         aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", tool=[])
     with pytest.raises(TypeError, match=r"^api_key must be text, got a value of type int$"):
@@ -240,7 +240,7 @@ def test_a_wrong_keyword_or_key():
 
 
 def test_a_long_error_is_cut():
-    """A page of a provider's error is cut; LiteLLM's traceback in it is left away."""
+    """Of a long provider's error, only the beginning is shown, without LiteLLM's traceback."""
     happened, _ = explain(
         ValueError("x" * 5000 + "Traceback (most recent call last)\n secret"), Request("openai/x", [])
     )
@@ -286,7 +286,7 @@ async def test_retry_after_is_waited_for(serve):
 
 
 async def test_retries_of_other_providers_and_our_own():
-    """`num_retries` is taken by every kind of provider, with the same count."""
+    """For every kind of provider, `num_retries` gives the same number of tries."""
     model = ScriptedModel(error("busy", 503), error("slow down", 429, {"retry-after": "0"}), "Hi")
     options = ToolLoopOptions(completion_kwargs={"num_retries": 2})
     result = await aagent(Harness.TOOL_LOOP, "Go.", model=model, options=options)
@@ -297,7 +297,7 @@ async def test_retries_of_other_providers_and_our_own():
     "model", ["anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro", "groq/gemma2-9b-it"]
 )
 async def test_num_retries_of_other_clients(serve, model):
-    """Providers with a client of LiteLLM's own are asked exactly so often, too."""
+    """This is also true for providers that LiteLLM calls with its own client."""
     server = serve([failure(429, "slow down", headers={"retry-after": "0"})])
     result = await run(server, {"num_retries": 1}, model)
     assert result.stop_reason == "runtime_error"

@@ -120,7 +120,7 @@ async def check_refused(ours, other, model, kwargs, words):
 @pytest.mark.parametrize("model", ROUTES.values(), ids=ROUTES)
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_an_option_that_leads_elsewhere_is_refused(serve, others_credential, name, model):
-    """No request goes out, to nobody, and one line names the option and what to write instead."""
+    """No request is sent, and one line names the option and what to write instead."""
     make, instead = EVERYWHERE[name]
     kwargs = {name: make(others_credential.base_url), "max_retries": 0}
     words = (f"{name} in completion_kwargs", INSTEAD[instead])

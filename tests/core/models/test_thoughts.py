@@ -70,7 +70,7 @@ def test_two_cuts_anywhere_change_nothing(text):
 @settings(max_examples=500, deadline=None)
 @given(st.lists(PIECES, max_size=12))
 def test_any_pieces_are_read_as_the_whole_is(pieces):
-    """Whatever tags and pieces of tags an answer is made of, the stream and the whole say the same."""
+    """Whatever tags and pieces of tags an answer has, the stream gives the same text and thought as the whole response."""
     check(pieces)
 
 
@@ -83,14 +83,14 @@ def test_any_pieces_are_read_as_the_whole_is(pieces):
     ],
 )
 def test_only_what_may_be_a_tag_waits(pieces, shown):
-    """A piece is passed on at once, but for the end of it that a tag may begin with."""
+    """A piece is shown at once. Only its end is held back, if a tag may begin there."""
     assembly = Assembly()
     assert [assembly.add({"content": piece}) for piece in pieces] == shown
 
 
 @pytest.mark.parametrize(("piece", "at_the_cut"), [("<thi", ("<thi", "")), ("<think>a</th", ("", "</th"))])
 def test_a_cut_shows_what_was_held_back(piece, at_the_cut):
-    """When a stream breaks off in a tag, what was held back is text or thought, as it stood; and once only."""
+    """If a stream breaks off inside a tag, the text that was held back is shown once, as text or as thought."""
     assembly = Assembly()
     assembly.add({"content": piece})
     assert assembly.text == ""

@@ -93,7 +93,7 @@ def test_text_in_another_form_is_read():
 
 @pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, True, "x"])
 def test_a_cost_that_is_none(cost):
-    """A server's cost that is no amount is unknown: it must not pass below a limit, nor lower what was spent."""
+    """If a server sends a cost that is no amount, the cost is unknown. It must not lower the sum, or pass below a limit."""
     assert find_price("toolloop/replay-x", {"cost": cost}) is None
 
 

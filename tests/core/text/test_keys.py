@@ -115,7 +115,7 @@ def test_short_keys_are_no_keys():
     ],
 )
 def test_one_rule_for_names(name, does):
-    """Options, headers, variables, fields of a recording and parts of an address are told by the same rule."""
+    """One rule says which names mean a key: of options, headers, variables, fields of a recording and parts of an address."""
     secret = "Ab1Cd2Ef3Gh4"
     assert hiding.names_key(name) is does
     assert hiding.holds_key(name, secret) is does
@@ -175,7 +175,7 @@ def test_plain_data_is_copied_without_it():
 @pytest.mark.parametrize("text", [KEY, WRITINGS["JSON, unicode"], WRITINGS["HTML, twice"], KEY[:12] + " and"])
 @pytest.mark.parametrize("size", [1, 2, 5, 13])
 def test_a_key_in_pieces_is_never_printed(text, size):
-    """Printed as it comes, whatever the pieces are: no part of the key, and everything else."""
+    """However a text is cut into pieces, no part of the key is printed, and everything else is."""
     whole, stream = f"say {text}, an opaque thing", KeyFilter()
     pieces = [whole[n : n + size] for n in range(0, len(whole), size)]
     printed = [stream.add(piece) for piece in pieces]
@@ -185,7 +185,7 @@ def test_a_key_in_pieces_is_never_printed(text, size):
 
 
 def test_text_without_a_key_is_printed_at_once():
-    """Nothing waits but a beginning of a key, and that not longer than it may be one."""
+    """Only text that may be the beginning of a key is held back, and only as long as it may be one."""
     stream = KeyFilter()
     assert stream.add("Hello wor") == "Hello wor"
     assert stream.add("ld, opa") == "ld, "
@@ -216,14 +216,14 @@ WORDS = [
 
 @pytest.mark.parametrize("value", PATHS + WORDS)
 def test_words_and_places_are_no_keys(value):
-    """What stands in a variable or a header for a key is left in texts, and so is what begins as it does."""
+    """Values of such variables and headers that are no keys stay in texts, and so does text that begins like them."""
     remember([value])
     texts = (f"It is {value}, see {value[:-4]} and {value[:14]}_9.", value)
     assert [hide(text) for text in texts] == list(texts)
 
 
 def test_the_name_of_a_file_is_no_key(tmp_path, monkeypatch):
-    """A file that is there, whatever its name looks like."""
+    """The path of an existing file is not hidden, whatever its name looks like."""
     (tmp_path / "Cred 7F2a9").write_text("{}")
     monkeypatch.chdir(tmp_path)
     remember(["Cred 7F2a9", "Cred 7F2b9"])
@@ -332,7 +332,7 @@ def test_two_bytes_of_one_character():
 
 
 def test_keys_that_litellm_finds_by_itself_are_known(monkeypatch):
-    """A key of the environment, one of LiteLLM's own attributes, and one under a name that LiteLLM has only now."""
+    """Keys are found in the environment and in LiteLLM's attributes, also in an attribute that was added later."""
     litellm = pytest.importorskip("litellm")
     keys = {name: f"made-up-{name}-Zp3wVtAB" for name in ("variable", "openai", "new")}
     assert not set(keys.values()) & set(hiding.find_environment_keys())

@@ -31,7 +31,7 @@ from toolloop_jupyter.core.text.plain import join_surrogates, settle_lines
     ],
 )
 def test_settled(printed, seen):
-    """Of a line that was rewritten its last state stays; what moves the cursor is left out, and everything else stays."""
+    """Of a rewritten line, the last state stays. Moves of the cursor are left out, and everything else stays."""
     assert settle_lines(printed) == seen
 
 
@@ -50,7 +50,7 @@ def test_any_text_settles(text):
 
 
 def test_long_bars_are_quick():
-    """100,000 states of a bar settle in far less than a second's work a person would notice."""
+    """A bar with 100,000 states is settled so fast that a person does not notice it."""
     began = time.process_time()
     assert settle_lines("".join(f"\r{n}/100000" for n in range(100_000))) == "99999/100000"
     assert time.process_time() - began < 3
