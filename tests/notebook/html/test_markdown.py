@@ -47,7 +47,12 @@ def test_headings_stay_out_of_the_table_of_contents():
     page = markdown_html("# One\n\n## Two")
     assert not re.search(r"<h\d", page)
     assert page.count('role="heading"') == 2
-    assert re.findall(r'aria-level="(\d)"', page) == ["2", "3"], "below the page's title"
+
+
+def test_headings_leave_no_level_out():
+    """For a screen reader each heading is at most one below the one before it, and the first one is below the page's title."""
+    page = markdown_html("#### a\n\n# b\n\n### c\n\n###### d\n\n### e\n\n## f")
+    assert re.findall(r'aria-level="(\d)"', page) == ["2", "2", "3", "4", "3", "3"]
 
 
 def test_links_say_where_they_go():

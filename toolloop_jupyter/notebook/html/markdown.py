@@ -62,8 +62,9 @@ def _render(
             return _make_link_tag(str(token.attrs.get("href", "")))
         case "heading_open":
             level = int(token.tag[1])
-            rank = min(level + 1, 6)  # the page's title has level 1
-            return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{rank}"><strong>'
+            return (
+                f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{_find_rank(level, env)}"><strong>'
+            )
         case "heading_close":
             return "</strong></p>\n"
         case "table_open":
@@ -74,6 +75,15 @@ def _render(
             formula = _make_formula(token.content, display=token.meta["display"], typeset=not is_streaming)
             return f"<p>{formula}</p>\n" if token.block else formula
     return _write_words(token.content)
+
+
+def _find_rank(level: int, env: EnvType) -> int:
+    """Return the level of a heading for a screen reader: from 2 on, since the page's title has level 1, and without gaps."""
+    above: list[int] = env.setdefault("headings", [])
+    while above and above[-1] >= level:
+        above.pop()
+    above.append(level)
+    return min(len(above) + 1, 6)
 
 
 def _write_words(text: str) -> str:
