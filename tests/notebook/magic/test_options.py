@@ -161,6 +161,14 @@ def test_blanks_of_a_web_page_separate_words() -> None:
     assert parse("--as\u00a0r --model m")["as"] == "r"
 
 
+def test_a_long_line_of_brackets_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text with many brackets, such as broken JSON, is split without trying each bracket with each later one (minutes)."""
+    tried = []
+    monkeypatch.setattr(options, "_read_literal", lambda text: tried.append(text) or [])
+    options.split_words("--set a=[" + "[ x ] " * 100)
+    assert len(tried) <= 101
+
+
 def test_help_has_every_option() -> None:
     """`%%toolloop?` documents every field."""
     text = list_options()

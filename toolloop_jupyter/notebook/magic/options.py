@@ -340,13 +340,26 @@ def _quote_data(line: str) -> Iterator[str]:
     while piece := _PIECE.match(line, at):
         at = piece.end()
         if piece["data"]:
-            ends = (at + end.end() for end in re.finditer(r"[\]})](?=\s|\Z)", line[at:]))
-            begin = piece.start()
-            if data := next((line[begin:end] for end in ends if _read_literal(line[begin:end])), ""):
+            end = _find_closing(line, piece.start())
+            data = line[piece.start() : end]
+            if (end == len(line) or line[end].isspace()) and _read_literal(data):
                 yield shlex.quote(data)
-                at = begin + len(data)
+                at = end
                 continue
         yield piece[0]
+
+
+_STRING_OR_BRACKET = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[\[{()}\]]""")
+
+
+def _find_closing(line: str, at: int) -> int:
+    """Return the index behind the bracket that closes the one at `at`; len(line) if no bracket does. Strings are skipped."""
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(line, at):
+        depth += (token[0] in "[{(") - (token[0] in "]})")
+        if depth == 0:
+            return token.end()
+    return len(line)
 
 
 _ONE_DASH = re.compile(r"-[a-z][a-z_-]+")
