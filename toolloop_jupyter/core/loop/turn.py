@@ -274,7 +274,7 @@ async def wait_for_import(model: str, host: Host, observers: Iterable[Observer])
 def make_request(turn: Turn) -> Request:
     """Make the request of the next model call, exactly as it will be sent."""
     shown, secrets = turn.completion_options
-    options = {name: dict(value) if type(value) is dict else value for name, value in shown.items()}
+    options = thaw(dict(shown))
     model, tools = turn.config.route.model, [tool.spec for tool in turn.config.tools]
     if turn.config.output is not None and not (turn.asks_in_words or turn.tools_closed):
         options["response_format"] = turn.config.output.response_format()

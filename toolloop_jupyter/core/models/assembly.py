@@ -164,11 +164,11 @@ class Assembly:
             message["tool_calls"] = calls
         if thought := self.words.thought:
             message["reasoning_content"] = thought
-        pictures = [one.address for one in self.attachments.all() if one.kind == "picture" and one.address]
-        if pictures:
-            images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
+        if self.attachments and (addresses := self.attachments.list_pictures()):
+            images = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
             message["images"] = join_surrogates_in(images)
-        message.update(join_surrogates_in(self.returned.as_sent()))
+        if self.returned:
+            message.update(join_surrogates_in(self.returned.as_sent()))
         return message
 
 
@@ -539,6 +539,9 @@ class ReturnedFields:
         self._in_provider: dict[str, set[str]] = {}
         """For each list in `provider_specific_fields`: the JSON texts of its items. They show which new items are repeated."""
 
+    def __bool__(self) -> bool:
+        return bool(self._blocks or self._lists or self._provider)
+
     def add(self, delta: Fields) -> None:
         """Add those fields of a delta that the provider wants back."""
         for block in map(make_plain, read_list(delta.get("thinking_blocks"))):
@@ -656,6 +659,10 @@ class Attachments:
     def all(self) -> tuple[Attachment, ...]:
         """Return all attachments in the order in which they came."""
         return tuple(self._found)
+
+    def list_pictures(self) -> list[str]:
+        """Return the addresses of the pictures."""
+        return [one.address for one in self._found if one.kind == "picture" and one.address]
 
     def _keep(self, made: Attachment) -> None:
         made = replace(made, name=shorten(" ".join(made.name.split()), _MOST_NAME))

@@ -248,15 +248,18 @@ class ModelCall:
             self._cost = read_cost(hidden)
             await self._take(response, whole=True)
             return
-        stream = StreamFacts(response)
+        stream = None if self._is_ours else StreamFacts(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
                 if self.assembly.calls.has_too_many:
                     return  # `_reply` refuses this answer
-                await stream.let_others_run()
+                if stream is not None:
+                    await stream.let_others_run()
         finally:
             await providers.close_stream(response)
+        if stream is None:
+            return
         self._cost = read_cost(hidden)
         if not self._end(stream):
             told = "the server answered with JSON and not with a stream; asked again without a stream"
