@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.core.tools import ToolSource
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.kernel import where
 from toolloop_jupyter.notebook.live import asking
@@ -115,6 +116,34 @@ def test_where_no_button_is_shown(surroundings, case):
     assert says in click.says
     assert click.remedy.startswith(remedy)
     assert click.state != "ok"
+
+
+def test_each_source_of_tools_has_one_line():
+    """A connection is listed once, also if it has several names, or only a private one; a proxy that raises is no connection."""
+
+    class Server(ToolSource):
+        def list_tools(self):
+            return {}
+
+        def examine(self):
+            return "ok", "", ""
+
+    class Proxy:
+        @property
+        def __class__(self):
+            raise RuntimeError("working outside of request context")
+
+    files, board, shown = Server(), Server(), Server()
+    names = {
+        "_": files,
+        "_5": files,
+        "request": Proxy(),
+        "files": files,
+        "_board": board,
+        "_7": shown,
+        "x": 1,
+    }
+    assert list(doctor._list_sources(names)) == [("files", files), ("_board", board), ("_7", shown)]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "0", "soon"])

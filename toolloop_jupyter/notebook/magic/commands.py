@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import platform
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.conversation import dump
 from ...core.events import Host, Mistake, Result
+from ...core.execution import attempt_call
 from ...core.loop import SPENDING
 from ...core.models import explain_missing_bytecode
 from ...core.session import AsyncSession
@@ -271,13 +272,23 @@ def _doctor(book: Notebook, *words: str) -> None:
         *_describe_bytecode(),
         *_describe_kernel(click, awaits=book.autoawait),
         click,
-        *(Finding(name, *book.names[name].examine()) for name in list_variables(book.names, is_source)),
+        *(Finding(name, *source.examine()) for name, source in _list_sources(book.names)),
     ]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
     elif model is not None:
         findings.append(kernel.run_sync(lambda: _ask_model(book, model)))
     cell.display(_render(findings))
+
+
+def _list_sources(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (name, source) for each source of tools, once. A variable's name comes before a private one, such as `_` or `_5`."""
+    private = [name for name in names if attempt_call(is_source, names[name]) is True]
+    seen: set[int] = set()
+    for name in (*list_variables(names, is_source), *private):
+        if id(names[name]) not in seen:
+            seen.add(id(names[name]))
+            yield name, names[name]
 
 
 def _read_words(words: Sequence[str]) -> tuple[str | None, float | None]:
