@@ -167,3 +167,11 @@ def test_set_in_a_configuration_file(start_kernel, tmp_path):
     kernel = start_kernel(env={"IPYTHONDIR": str(tmp_path / "ipython")})
     first = kernel.execute("import asyncio\nprint(asyncio.run(asyncio.sleep(0.01, 'slept')))")
     assert first.stdout == "slept\n", first.text
+
+
+def test_a_configuration_file_and_load_ext_in_a_cell(start_kernel):
+    """A profile sets `c.ToolLoop.nest = True`, and a cell loads the extension: the rest of this cell can call `asyncio.run`."""
+    kernel = start_kernel()
+    kernel.execute("get_ipython().config.ToolLoop.nest = True; import asyncio")
+    cell = kernel.execute("%load_ext toolloop_jupyter\nprint(asyncio.run(asyncio.sleep(0.01, 'slept')))")
+    assert cell.stdout == "slept\n", cell.text

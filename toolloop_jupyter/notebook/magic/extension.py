@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
+from ...core.execution import attempt_call
 from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading
 from ...core.text import keep_times
 from .. import kernel
@@ -268,7 +269,9 @@ class _Extension:
     def _nest(self, wanted: bool) -> None:  # noqa: FBT001 - `_follow` passes it by position
         """Apply a new value of the setting `nest`. True lasts until the kernel ends: after it, False raises Mistake."""
         if not _loaded:
-            # A configuration file has set it. Terminals read this file, too, and the kernel may have no loop yet.
+            # A configuration file has set it. Terminals read this file, too, and the kernel may have no loop yet. If it has one
+            # (`%load_ext` in a cell), the rest of the cell can call `asyncio.run`. If this fails, the next cell says why.
+            attempt_call(kernel.nest_loop)
             self._listen(
                 "pre_run_cell",
                 lambda *_: self._nest(kernel.in_kernel() and "nest" in self.settings.list_changed()),
