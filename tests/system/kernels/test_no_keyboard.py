@@ -12,6 +12,7 @@ from support.pace import Pace
 pytestmark = pytest.mark.kernel
 
 SET_UP = """%load_ext toolloop_jupyter
+from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.scripted import call
@@ -30,6 +31,7 @@ def begin(grace=usual):
     runs.clear()
 """
 RUN = "%%toolloop -p ask -t double --model m --as r\ngo"
+API = "r = await aagent(Harness.TOOL_LOOP, 'go', model=m, tools=[double], permissions='ask')"
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +48,11 @@ def cards(kernel):
     return len([w for w in kernel.widgets.values() if w.description == "Approve"])
 
 
-def test_a_click_is_taken_all_the_same(kernel):
+@pytest.mark.parametrize("code", [RUN, API])
+def test_a_click_is_taken_all_the_same(kernel, code):
     """The first card waits for some seconds. After a click on it, the next card waits without a limit."""
     kernel.execute("begin(grace=300)")
-    cell = kernel.submit(RUN, allow_stdin=False)
+    cell = kernel.submit(code, allow_stdin=False)
     after = kernel.submit("print(runs, [a.decision.by for a in r.approvals])")
     kernel.click("Approve")
     kernel.wait_for_text("double(x=2)")
@@ -59,12 +62,13 @@ def test_a_click_is_taken_all_the_same(kernel):
     assert after.stdout == "[1, 2] ['click', 'click']\n"
 
 
-def test_without_a_click_nobody_is_there(kernel):
+@pytest.mark.parametrize("code", [RUN, API])
+def test_without_a_click_nobody_is_there(kernel, code):
     """Nobody clicks: the first call is denied after some seconds, and the next one at once."""
     kernel.execute("begin()")
     before = cards(kernel)
     with Pace() as pace:
-        cell = kernel.execute(RUN, allow_stdin=False)
+        cell = kernel.execute(code, allow_stdin=False)
     said = kernel.execute("print(runs, [a.decision.by for a in r.approvals])").stdout
     assert said == "[] ['unattended', 'unattended']\n"
     (waited, *_) = kernel.execute(
