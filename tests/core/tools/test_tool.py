@@ -77,6 +77,10 @@ class Endless(BaseModel):
     other: tuple[Endless, int]
 
 
+class EndlessList(BaseModel):
+    items: Annotated[list[EndlessList], Field(min_length=1)] | Endless
+
+
 class Tree(BaseModel):
     leaves: list[Tree]
     first: Tree | None
@@ -336,12 +340,15 @@ class TestRefused:
             NoReturn,
             list[NoReturn],
             list[type[int]],
+            type[int] | type[str],
+            list[type[int] | type[str]],
             dict[str, NoReturn],
             Literal[()],
             list[Literal[()]],
             Endless,
             Endless | None,
             dict[str, list[Endless]],
+            Annotated[list[EndlessList], Field(min_length=1)],
         ],
         ids=repr,
     )

@@ -138,6 +138,9 @@ def describe_type(adapter: Validator) -> JsonSchema:
     Limits that exclude each other, such as `Field(gt=5, lt=3)`, are not found.
     """
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
+    for node in walk_schema(schema):
+        if [] in (node.get("anyOf"), node.get("oneOf")):
+            raise TypeError(f"no value can satisfy {json.dumps(node)[:200]}")
     _refuse_endless(schema.get("$defs", {}))
     return schema
 
@@ -166,6 +169,7 @@ def _can_end(node: object, finite: set[str]) -> bool:
     named = node.get("properties", {})
     needed = [named[name] for name in node.get("required", ()) if name in named]
     needed += [*node.get("allOf", ()), *node.get("prefixItems", ())]
+    needed += [node["items"]] if node.get("minItems") and "items" in node else []
     return all(_can_end(part, finite) for part in needed)
 
 
