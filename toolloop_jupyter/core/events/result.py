@@ -105,26 +105,27 @@ class Result:
 
         The expected arguments are given by name, or as the dict `arguments`. A call may have other arguments, too. If `times`
         is given, exactly this number of calls must match. A call that failed counts, too (see `tool_results[i].is_error`).
-        Raises AssertionError, whose message lists the calls of `tool` or, if there are none, all calls. Raises TypeError if `arguments` is not a dict.
+        Raises AssertionError, whose message lists the calls that match; if there are none, the calls of `tool`; if there are
+        none of these, all calls. Raises TypeError if `arguments` is not a dict.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test, and no line of this file
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(f"write assert_called(tool, name=value, times=count), not {_show(arguments)}")
         wanted, name = {**(arguments or {}), **more}, find_name(tool)
-        count = sum(call.name == name and _fits(call, wanted) for call in self.calls)
-        if count == times or (count and times is None):
+        named = [call for call in self.calls if call.name == name]
+        matching = [call for call in named if _fits(call, wanted)]
+        if len(matching) == times or (matching and times is None):
             return
         expected = {None: "a call", 0: "no call", 1: "1 call"}.get(times, f"{times} calls")
-        named = [call for call in self.calls if call.name == name]
         what = f"{expected} of {name}{' with ' if wanted else ''}{_write_arguments(wanted)}"
-        raise _CheckFailed(f"expected {what}; {_list_calls(named or self.calls)}")
+        raise _CheckFailed(f"expected {what}; {_list_calls(matching or named or self.calls)}")
 
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
         """Check that the model did not call `tool`. If arguments are given, only calls with these arguments are forbidden.
 
-        Raises AssertionError, whose message lists the calls of `tool`.
+        Raises AssertionError, whose message lists the forbidden calls.
         """
         __tracebackhide__ = True
         self.assert_called(tool, {**(arguments or {}), **more}, times=0)
@@ -138,7 +139,8 @@ class Result:
             if left and call.name == left[0]:
                 left.pop(0)
         if left:
-            raise _CheckFailed(f"expected the order {' → '.join(names)}; {_list_calls(self.calls)}")
+            called = " → ".join(call.name for call in self.calls) or "no tool"
+            raise _CheckFailed(f"expected the order {' → '.join(names)}; the model called: {called}")
 
     def diagram(self) -> object:
         """Return a picture of the run, for a notebook: when each call began, and how long it took."""
