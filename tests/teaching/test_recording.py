@@ -351,6 +351,16 @@ def test_a_key_in_any_field_of_an_answer_is_left_out(tmp_path: Path) -> None:
     assert [delta["content"] for _, delta in Replay(path).calls[0].deltas] == ["ab"]
 
 
+@pytest.mark.parametrize("levels", [300, 5000])
+def test_an_answer_that_is_nested_too_deeply(tmp_path: Path, levels: int) -> None:
+    """An answer that could not be read again is not recorded, however deep it is."""
+    deep: list[Any] = []
+    for _ in range(levels):
+        deep = [deep]
+    with pytest.raises(RecordingError, match="nested too deeply"):
+        Recorder(tmp_path / "lesson.jsonl").record({"model": "m"}, [(0.1, {"odd": deep})], {})
+
+
 HEADER = '{"toolloop-recording": 1}\n'
 
 

@@ -56,6 +56,7 @@ from .tape import (
 )
 
 _numbers = itertools.count(1)
+_TOO_DEEP = "what the model sent is nested too deeply to be read again"
 _LONGEST_RESULT = 10_000_000
 """The most characters of a recorded result that the model gets. They are many, since the recorded run has cut a long result."""
 
@@ -112,6 +113,8 @@ class Recorder(Observer):
             final: "finish_reason" and "usage"; for a call that failed, "error" (text) and "status". Without a status,
                 the text is the message that the person saw.
         """
+        if is_deeper([delta for _, delta in deltas], DEEPEST_LINE):
+            raise RecordingError(_TOO_DEEP)
         call = RecordedCall(
             model=str(request.get("model", "")),
             messages=clean_messages(request.get("messages") or ()),
@@ -127,7 +130,7 @@ class Recorder(Observer):
         if self._left is None:
             written.insert(0, {"toolloop-recording": VERSION})
         if any(is_deeper(line, DEEPEST_LINE) for line in written):
-            raise RecordingError("what the model sent is nested too deeply to be read again")
+            raise RecordingError(_TOO_DEEP)
         self._write("".join(map(write_line, written)))
         self.calls.append(call)
 
@@ -245,7 +248,7 @@ class Replay(Answers):
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self.position: int = 0
-        """The number of the next recorded call, from 0."""
+        """The number of the next recorded call, from 0. Set this number to continue with another call."""
         self._played = 0
         self._given: set[int] = set()
         """The numbers of the results that `find_result` has returned since the model's last answer."""
@@ -312,9 +315,6 @@ class Replay(Answers):
     def is_current(self) -> bool:
         """Return whether the file is unchanged since it was read."""
         return _read_stamp(self.path) == self._read
-
-    def continue_at(self, position: int) -> None:
-        self.position = position
 
     def reset(self) -> None:
         """Start again with the first recorded call."""
