@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 import time
 from typing import Any
 
@@ -248,6 +249,18 @@ async def test_going_back_plays_the_same_turns_again() -> None:
     model.continue_at(1)
     assert (await ask(model))["content"] == "two"
     assert len(model.requests) == 2
+    model.position = 1
+    assert (await ask(model))["content"] == "two"
+
+
+@pytest.mark.parametrize("takes_images", [False, True, "user"])
+def test_a_copy_has_the_same_settings(takes_images: Any) -> None:
+    """The model for a row of a table, and a model in another process, have the settings of the original."""
+    model = ScriptedModel("one", pace=0.5, repeat_last=True, takes_images=takes_images)
+    model.name_as("lesson")
+    for made in (model.begin_row({}), pickle.loads(pickle.dumps(model))):
+        settings = (made.turns, made.pace, made.repeat_last, made.takes_images, made.title)
+        assert settings == (model.turns, 0.5, True, takes_images, "lesson")
 
 
 @pytest.mark.parametrize(

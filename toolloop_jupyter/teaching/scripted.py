@@ -28,7 +28,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
@@ -326,7 +326,7 @@ class ScriptedModel(Answers):
         name: str | None = None,
         pace: float = 0.0,
         repeat_last: bool = False,
-        takes_images: bool = False,
+        takes_images: bool | Literal["tool", "user"] | None = False,
     ) -> None:
         self.turns = tuple(_read(number, turn) for number, turn in enumerate(turns, 1))
         self.pace = pace
@@ -349,12 +349,13 @@ class ScriptedModel(Answers):
         return max(0, len(self.turns) - len(self.requests))
 
     @property
-    def position(self) -> int:  # type: ignore[override]  # only `continue_at` sets it
-        """The number of turns that have been played."""
+    def position(self) -> int:
+        """The number of turns that have been played. Set this number back to play the same turns again."""
         return len(self.requests)
 
-    def continue_at(self, position: int) -> None:
-        del self.requests[position:]
+    @position.setter
+    def position(self, turns: int) -> None:
+        del self.requests[turns:]
 
     def reset(self) -> None:
         """Start the script again with the first turn, and delete the requests."""
@@ -426,7 +427,7 @@ class ScriptedModel(Answers):
             name=self.model.rpartition("/")[2] + suffix,
             pace=self.pace,
             repeat_last=self.repeat_last,
-            takes_images=bool(self.takes_images),
+            takes_images=self.takes_images,
         )
 
     def __repr__(self) -> str:

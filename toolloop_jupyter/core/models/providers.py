@@ -91,6 +91,7 @@ class Answers:
 
     def continue_at(self, position: int) -> None:
         """Give the same answers again that came after the first `position` answers."""
+        self.position = position
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
         """Return the object that answers for one row of a table. The default is this object itself.
