@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from typing import Any, Literal, Optional, Union
 
 import jsonschema
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from support.tool_kinds import Edit, Node, Point
 from toolloop_jupyter.core.results.text import describe
 from toolloop_jupyter.core.tools.arguments import InvalidArguments
+from toolloop_jupyter.core.tools.schema import resolve_reference
 from toolloop_jupyter.core.tools.tool import make_tools
 
 NAMES = [
@@ -200,3 +202,12 @@ def test_the_check_can_fail():
     (tool,) = make_tools([work])
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(tool.parameters).validate({"x": "a"})
+
+
+def test_many_references_take_linear_time():
+    """A server may send thousands of definitions, each a reference to the next one: none of them takes long to read."""
+    known = {f"D{n}": {"$ref": f"#/$defs/D{n + 1}", f"k{n}": 1} for n in range(5_000)}
+    started = time.thread_time()
+    for name in known:
+        resolve_reference({"$ref": f"#/$defs/{name}"}, known)
+    assert time.thread_time() - started < 1

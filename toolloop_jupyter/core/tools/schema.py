@@ -36,6 +36,8 @@ _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "property
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _TYPE_OF_KEYWORD = {"items": "array", "properties": "object"}
 """Keyword -> type. A schema with this keyword gets this type if the schema does not name a type."""
+_LONGEST_CHAIN = 10
+"""The most references, each to the next one, that are followed."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 _ANY_VALUE: JsonSchema = {
@@ -243,10 +245,13 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
     """Return the definition that `$ref` names, with the keywords beside `$ref`; `schema` itself if there is no definition.
 
-    If the definition is a `$ref` to another one, return that one.
+    If the definition is a `$ref` to another one, return that one, after at most _LONGEST_CHAIN steps: a server may send a
+    very long chain, or a circle.
     """
-    known = dict(definitions or {})
-    while isinstance(target := known.pop(str(schema.get("$ref", "")).rpartition("/")[2], None), Mapping):
+    for _ in range(_LONGEST_CHAIN):
+        target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
+        if not isinstance(target, Mapping):
+            break
         schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
     return schema
 
