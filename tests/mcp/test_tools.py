@@ -534,6 +534,18 @@ def test_what_is_left_to_the_server_refuses_nothing(part, value, wrong):
     assert wrong is None or find_problem(schema, {"a": wrong}) != ""
 
 
+def test_an_argument_may_have_the_name_pattern():
+    """A schema with such an argument, as search tools have, but without the keyword is checked in full."""
+    part = {
+        "properties": {"pattern": {"type": "string", "description": 'as "pattern": "a*"'}},
+        "required": ["pattern"],
+    }
+    schema = {"type": "object", "properties": {"a": {**part, "not": {"required": ["b"]}}}}
+    check_schema(schema)
+    assert find_problem(schema, {"a": {"pattern": "x"}}) == ""
+    assert find_problem(schema, {"a": {"pattern": "x", "b": 1}}) != ""
+
+
 @pytest.mark.parametrize(
     ("part", "fits", "wrong"),
     [
@@ -577,6 +589,8 @@ def test_an_argument_that_another_part_allows_is_not_called_unknown():
     assert find_problem(schema, {"a": {"x": 1, "y": 2}}).startswith(
         "a: does not fit unevaluatedProperties false"
     )
+    alone = {"type": "object", "properties": {"x": {}}, "unevaluatedProperties": False}
+    assert find_problem(alone, {"y": 2}) == "y: no such argument; there are x"
 
 
 def test_definitions_that_double_come_to_an_end():

@@ -56,6 +56,18 @@ _TYPES = {
     "array": "an array",
     "object": "an object",
 }
+_ALONE = {
+    "type",
+    "properties",
+    "required",
+    "unevaluatedProperties",
+    "title",
+    "description",
+    "default",
+    "$schema",
+    "$defs",
+}
+"""If a schema has only these keywords, no other part of it allows an argument."""
 _ENDLESS = (
     "no value can be checked, since the schema refers to itself without end; do not call the tool again: "
     "only the author of its server can correct the schema"
@@ -192,7 +204,8 @@ def _list_left_out(schema: JsonSchema) -> frozenset[str]:
     """Return the keywords that are left to the server."""
     text = json.dumps(schema)
     left_out = _SLOW | (_TRY_NAME_PATTERNS if '"patternProperties"' in text else set())
-    has_some = any(f'"{keyword}"' in text for keyword in (*_SLOW, "patternProperties"))
+    # An argument may have the name "pattern", too: then a schema follows, not a text.
+    has_some = any(part in text for part in ('"pattern": "', '"uniqueItems"', '"patternProperties"'))
     return left_out | _REFUSE_WHAT_FITS if has_some else left_out
 
 
@@ -275,7 +288,7 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
         for name in wanted if isinstance(wanted, list) else ():
             if name not in given:
                 yield f"{write(name)}: missing, and required"
-    elif kind == "additionalProperties" and wanted is False and isinstance(given, Mapping):
+    elif _names_unknown(error) and isinstance(given, Mapping):
         known = [*(error.schema.get("properties") or {})] if isinstance(error.schema, Mapping) else []
         named = known if path else [shown.get(name, name) for name in known]
         for name in (name for name in given if name not in known):
@@ -288,6 +301,13 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
         yield f"{write()}: expected {' or '.join(shorten_json(one) for one in choices[:20])}{got}"
     else:
         yield f"{write()}: does not fit {kind} {shorten_json(wanted)}{got}"
+
+
+def _names_unknown(error: jsonschema.ValidationError) -> bool:
+    """Return True if the error means that all arguments beside the schema's own `properties` are unknown."""
+    if error.validator == "unevaluatedProperties":  # other parts of the schema may allow an argument, too
+        return error.validator_value is False and error.schema.keys() <= _ALONE
+    return error.validator == "additionalProperties" and error.validator_value is False
 
 
 @dataclass(frozen=True)
