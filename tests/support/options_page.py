@@ -35,7 +35,7 @@ def make_page() -> str:
             option.help,
             f"`{option.default}`" if option.default not in (None, False) else "",
             "yes" if option.is_setting else "",
-            "yes" if option.lasts else "",
+            "yes" if option.scope == "session" else "",
             f"`{keyword}`" if keyword else "",
         ]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")

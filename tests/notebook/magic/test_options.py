@@ -356,7 +356,6 @@ def test_every_row_fits_the_api() -> None:
         assert not option.is_of_rows or not keyword or option.default == of_rows[keyword].default
         assert not path or path[0] in fields
         assert len(path) != 1 or option.default == fields[path[0]] or option.kind in (Kind.PAIRS, Kind.MODELS)
-        assert not option.lasts or option.is_setting
 
 
 def test_the_page_of_options_is_made_from_the_table(repository: Path) -> None:

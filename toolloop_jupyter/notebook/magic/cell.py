@@ -261,7 +261,7 @@ class Notebook:
 
     async def run(self, typed: Options, body: str) -> Result | Rows | None:
         """Run a cell. Return its Result; with `--each`, its Rows; for a dry run, None. A wrong cell raises Mistake at once."""
-        if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
+        if for_all := next((o for o in OPTIONS if o.scope == "kernel" and o.name in typed), None):
             flag = for_all.typed[-1]
             raise Mistake(
                 f"{flag} is for all runs of the notebook together; write %toolloop {flag} {typed[for_all.name]}"

@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from traitlets import TraitType
 from traitlets.config import Configurable
@@ -70,12 +70,11 @@ class Option:
     `aagent_session`. "options.x" is the field x of ToolLoopOptions, "options.completion_kwargs.x" is a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
-    is_setting: bool = False
-    """True if `%toolloop` and `%config ToolLoop` can set the option for the whole notebook."""
-    lasts: bool = False
-    """True if the value also holds for later cells of the same session, until one of them sets another value."""
-    is_for_all: bool = False
-    """True if the option is for all runs of the notebook together. A cell then does not accept the option."""
+    scope: Literal["cell", "session", "notebook", "kernel"] = "cell"
+    """What a value is for. "cell": the cell that has it. "notebook": this cell, or all cells if `%toolloop` or `%config ToolLoop`
+    sets it. "session": as "notebook", and also the later cells of the cell's session. "kernel": all runs of the kernel together;
+    only `%toolloop` and `%config ToolLoop` set it.
+    """
     also: str = ""
     """Other words that people may type for this option. The message for such a word names this option."""
     is_of_rows: bool = False
@@ -86,6 +85,11 @@ class Option:
     @property
     def name(self) -> str:
         return self.flags.split()[-1].lstrip("-").replace("-", "_")
+
+    @property
+    def is_setting(self) -> bool:
+        """True if `%toolloop` and `%config ToolLoop` can set the option for the whole notebook."""
+        return self.scope != "cell"
 
     @property
     def typed(self) -> list[str]:
@@ -142,54 +146,54 @@ class Option:
 _ALONE = "each row is a conversation of its own"
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
-    Option("-m --model", Kind.MODEL, "MODEL", keyword="model", is_setting=True, lasts=True,
+    Option("-m --model", Kind.MODEL, "MODEL", keyword="model", scope="session",
            help="LiteLLM's model name, or a ScriptedModel variable; default: TOOLLOOP_MODEL, else toolloop/demo (offline)"),
-    Option("--fallback", Kind.MODELS, "MODEL", keyword="options.fallback", is_setting=True, lasts=True, also="fallbacks",
+    Option("--fallback", Kind.MODELS, "MODEL", keyword="options.fallback", scope="session", also="fallbacks",
            help="model that is asked when the one before it fails; repeatable"),
-    Option("-t --tools", Kind.TOOLS, "NAME …", keyword="tools", is_setting=True, lasts=True, also="functions",
+    Option("-t --tools", Kind.TOOLS, "NAME …", keyword="tools", scope="session", also="functions",
            help="functions (dotted names and lists, too); default: all marked with @tool"),
-    Option("-p --permissions", Kind.POLICY, "full|ask|VARIABLE", keyword="permissions", default="full", is_setting=True,
-           lasts=True, help="full: run all calls; ask: ask before each one; VARIABLE: follow the policy in it"),
-    Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", is_setting=True,
+    Option("-p --permissions", Kind.POLICY, "full|ask|VARIABLE", keyword="permissions", default="full", scope="session",
+           help="full: run all calls; ask: ask before each one; VARIABLE: follow the policy in it"),
+    Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", scope="notebook",
            also="schema output-type response-model response-format",
            help="pydantic model (a variable) of the answer"),
-    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, not_of_rows=_ALONE,
+    Option("-s --session", Kind.SESSION, "NAME", scope="notebook", not_of_rows=_ALONE,
            help="continue (or begin) this conversation"),
-    Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
+    Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", scope="session",
            also="system system-prompt system-message", help="the system message"),
     Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
     Option("--attach", Kind.ATTACHED, "FILE", also="file image", not_of_rows="a row sends only the text of the prompt",
            help="send a file with the prompt (picture, PDF, wav, mp3, text), or a variable's value; repeatable"),
-    Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", is_setting=True, also="max-steps max-iterations",
+    Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", scope="notebook", also="max-steps max-iterations",
            help="limit of tool calls in this run"),
-    Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
+    Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, scope="notebook",
            help="limit of model calls in this run"),
-    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
+    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", scope="notebook", also="max-budget",
            help="limit of what this run may cost, in US dollars (with --each: all rows, max_cost= of amap); checked "
                 "between model calls"),
-    Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
+    Option("--budget", Kind.NUMBER, "USD", scope="kernel",
            help="limit of what all runs of this kernel may cost together, in US dollars; only for %toolloop"),
-    Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
+    Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", scope="notebook",
            help="at a limit: stop, or make one last model call for a closing answer"),
-    Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
+    Option("--images", Kind.CHOICE, keyword="options.images", default="auto", scope="notebook",
            help="send pictures and files to the model; auto: if LiteLLM knows that the model takes them"),
-    Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="limit of seconds for this run"),
-    Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
+    Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", scope="notebook", help="limit of seconds for this run"),
+    Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", scope="session",
            help="report the changed files in this folder (does not confine the tools)"),
     Option("--set", Kind.PAIRS, "KEY=VALUE", keyword="options.completion_kwargs",
            help="a completion option (JSON, a variable, or text); repeatable; also as --temperature 0"),
     Option("--metadata", Kind.PAIRS, "KEY=VALUE", keyword="metadata", help="for the gateway's logs; repeatable"),
-    Option("--api-base", Kind.TEXT, "URL", keyword="api_base", is_setting=True, lasts=True, also="base-url",
+    Option("--api-base", Kind.TEXT, "URL", keyword="api_base", scope="session", also="base-url",
            help="address of the provider or gateway"),
-    Option("--api-key", Kind.KEY, "NAME", keyword="api_key", is_setting=True, lasts=True,
+    Option("--api-key", Kind.KEY, "NAME", keyword="api_key", scope="session",
            help="NAME of the environment or notebook variable with the key (never the key)"),
-    Option("--on-unattended", Kind.CHOICE, default="deny", choices=("deny", "allow", "error"), is_setting=True,
+    Option("--on-unattended", Kind.CHOICE, default="deny", choices=("deny", "allow", "error"), scope="notebook",
            help="the answer to a request for approval when nobody is there"),
-    Option("ask", Kind.CHOICE, "'auto'|'card'|'input'", default="auto", choices=("auto", "card", "input"), is_setting=True,
+    Option("ask", Kind.CHOICE, "'auto'|'card'|'input'", default="auto", choices=("auto", "card", "input"), scope="notebook",
            help="how a person is asked for an approval: by a card with buttons, or by typing"),
-    Option("times", Kind.SWITCH, "True|False", default=True, is_setting=True,
+    Option("times", Kind.SWITCH, "True|False", default=True, scope="notebook",
            help="durations and times of day in saved outputs; False (or TOOLLOOP_TIMES=0): the same run leaves the same outputs"),
-    Option("nest", Kind.SWITCH, "True|False", default=False, is_setting=True,
+    Option("nest", Kind.SWITCH, "True|False", default=False, scope="notebook",
            help="asyncio.run(main()) works in cells, until the kernel ends; %toolloop nest sets it"),
     Option("--append", Kind.SWITCH, default=False, not_of_rows=_ALONE,
            help="when the cell runs again: add a turn to the session, do not replace the cell's turn"),
@@ -200,13 +204,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
            help="go on if a request differs from the recorded one"),
-    Option("--replay-tools", Kind.SWITCH, default=False, is_setting=True,
+    Option("--replay-tools", Kind.SWITCH, default=False, scope="notebook",
            help="answer tool calls from the recording, too: no function runs, and --tools is not needed"),
-    Option("--keep-history", Kind.SWITCH, default=False, is_setting=True, not_of_rows=_ALONE,
+    Option("--keep-history", Kind.SWITCH, default=False, scope="notebook", not_of_rows=_ALONE,
            help="keep the messages in the notebook, for %toolloop resume"),
     Option("--each", Kind.TABLE, "TABLE", is_of_rows=True, also="rows map table for-each",
            help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
-    Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, is_setting=True, is_of_rows=True,
+    Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, scope="notebook", is_of_rows=True,
            also="parallel workers max-workers", help="number of rows that run at once"),
     Option("--store", Kind.FILE, "FILE", keyword="store", is_of_rows=True,
            help="keep each finished row there (JSON lines); the next run takes it from there"),

@@ -39,7 +39,7 @@ class TurnOrigin:
     execution: str = ""
     """The id of the cell's execution. Turns of the same execution (a loop in the cell) do not replace each other."""
     lasting: Options = field(default_factory=dict)
-    """The lasting options (`Option.lasts`) of this cell and the session's earlier cells. They hold for later cells."""
+    """The lasting options (with the `Option.scope` "session") of this cell and the session's earlier cells. They hold for later cells."""
 
 
 def hash_id(cell_id: str | None) -> str:
@@ -86,7 +86,7 @@ class NamedSession:
 
     def add(self, cell_id: str | None, execution: str, options: Options) -> None:
         """Store the origin of the turn that begins now. `options`: those of this cell and of the session's earlier cells."""
-        lasting = {o.name: options[o.name] for o in OPTIONS if o.lasts and o.name in options}
+        lasting = {o.name: options[o.name] for o in OPTIONS if o.scope == "session" and o.name in options}
         self.cells = [*self.turns(), TurnOrigin(hash_id(cell_id), execution, lasting)]
 
     def go_back(self, turn: int) -> ReplacedTurns:
