@@ -340,10 +340,27 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> No
         in make_page().replace("  ", " ")
     )
     assert "--dice" in naming.find_candidates("%%toolloop --d", "--d", {})
-    given = config_of("--dice 3 --set top_p=.5 --set seed=4").options.completion_kwargs
+    given = config_of("--dice 3 --set top_p=.5").options.completion_kwargs
     assert (repr(given["seed"]), given["top_p"]) == ("3", 0.5)
-    with pytest.raises(Mistake, match="dice must be a number or None, got str 'x'"):
-        parse("--dice x")
+    with pytest.raises(Mistake, match="dice must be a whole number or None, got float"):
+        parse("--dice 2.5")
+
+
+def test_set_in_a_cell_wins_over_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting for one completion option is sent, unless the cell has `--set` for the same completion option."""
+    row = Option("--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", scope="notebook")
+    monkeypatch.setattr(cell, "OPTIONS", (*OPTIONS, row))
+    settings: Any = ToolLoop()
+    shell = Shell()  # `Notebook` has only a weak reference to it
+    book = cell.Notebook(shell, settings)
+    complete = ToolLoop.complete
+    monkeypatch.setattr(ToolLoop, "complete", lambda self, typed: {**complete(self, typed), "dice": 7})
+
+    def sent(line: str) -> Any:
+        return book.new_session(parse(line)).config.options.completion_kwargs
+
+    assert sent("") == {"seed": 7}
+    assert sent("--set seed=9 --set top_p=1") == {"seed": 9, "top_p": 1}
 
 
 def test_every_row_fits_the_api() -> None:

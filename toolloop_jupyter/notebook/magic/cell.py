@@ -235,15 +235,16 @@ class Notebook:
             )
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replay else set()
         from_tape |= {"tools"} if plays_tools else set()
-        # Sorted by the number of dots in `keyword`: an option for one completion option comes after `--set`, and wins.
-        for option in sorted(OPTIONS, key=lambda row: row.keyword.count(".")):
+        # Sorted by the number of dots in `keyword`: `--set` comes after the options for one completion option, and wins. Such an
+        # option may be a setting of the notebook, but `--set` always stands in the cell.
+        for option in sorted(OPTIONS, key=lambda row: row.keyword.count("."), reverse=True):
             if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
             value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
                 *path, last = option.keyword.split(".")
                 within = functools.reduce(lambda inner, part: inner.setdefault(part, {}), path, keywords)
-                within[last] = dict(value) if isinstance(value, dict) else value
+                within[last] = {**within.get(last, {}), **value} if isinstance(value, dict) else value
         if replay is not None:
             keywords["model"] = replay
             # A model call that failed in the recording fails again. The answer of the fallback model is the next call in the

@@ -63,7 +63,7 @@ class Option:
     """The flags, such as "-m --model". The last one names the option. A name without a dash is a setting that has no flag."""
     kind: Kind
     takes: str = ""
-    """The placeholder of the value in the help; "" if the help lists the choices."""
+    """The placeholder of the value in the help; "" if the help lists the choices. "N" takes whole numbers only."""
     help: str = ""
     keyword: str = ""
     """The keyword argument that gets the value; "" for none. It is an argument of `amap` if `is_of_rows`, else of
@@ -105,7 +105,10 @@ class Option:
             case Kind.TOOLS | Kind.PAIRS | Kind.MODELS | Kind.ATTACHED:
                 return Check((list, tuple), "a list of words")
             case Kind.NUMBER:
-                return CHECKS.get(self.name, Check((int, float), "a number"))
+                number = (
+                    Check(int, "a whole number") if self.takes == "N" else Check((int, float), "a number")
+                )
+                return CHECKS.get(self.name, number)
             case _:
                 return CHECKS.get(self.name, Check(choices=self.choices))
 
