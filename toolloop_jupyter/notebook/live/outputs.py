@@ -266,6 +266,14 @@ _watching: list[object] = []
 the figure open, and the inline backend shows it below the cell."""
 
 
+class FigureBundle(dict[str, object]):
+    """A MIME bundle that shows `figure`. If the tool returns the figure, the transcript leaves the bundle out."""
+
+    def __init__(self, figure: object) -> None:
+        super().__init__(find_bundle(figure))
+        self.figure = figure
+
+
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
     """At the end of the `with` block, call `take` with a MIME bundle of each pyplot figure that the block has left open.
@@ -283,7 +291,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
         _watching.remove(me)
         for figure in _open_figures() if alone and _is_inline() else []:
             if id(figure) not in before:
-                take("display", find_bundle(figure))
+                take("display", FigureBundle(figure))
                 attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 
