@@ -76,32 +76,32 @@ CASES = {
     "no widgets": (
         {"widgets": False},
         "auto",
-        "none without ipywidgets; approvals are typed",
+        "none without ipywidgets; you decide by typing",
         "pip install 'ipywi",
     ),
     "neither": (
         {"widgets": False, "stdin": False},
         "auto",
-        "ipywidgets; approvals are denied",
+        "ipywidgets; requests for approval are denied",
         "pip install 'ipywi",
     ),
     "typed": (
         {},
         "input",
-        "not tried: ToolLoop.ask is 'input'; approvals are typed",
+        "not tried: ToolLoop.ask is 'input'; you decide by typing",
         "%config ToolLoop.ask = 'auto'",
     ),
     "nbclient": (
         {"stdin": False, "nbclient": True},
         "auto",
-        "a program runs this notebook; approvals are",
+        "a program runs this notebook; requests for",
         "--on-un",
     ),
-    "terminal": ({"in_kernel": False}, "auto", "a terminal shows none; approvals are typed", ""),
+    "terminal": ({"in_kernel": False}, "auto", "a terminal shows none; you decide by typing", ""),
     "piped": (
         {"in_kernel": False, "stdin": False},
         "auto",
-        "a terminal shows none; approvals are denied",
+        "a terminal shows none; requests for approval are denied",
         "",
     ),
 }

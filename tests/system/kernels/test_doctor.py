@@ -25,12 +25,12 @@ def kernel():
 
 
 def test_a_click_that_comes_back(kernel):
-    """The doctor shows a button and says that the click came back; nothing stays open."""
+    """The doctor shows a button and says that the click arrived; nothing stays open."""
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=True)
     after = kernel.submit("print('AFTER')")
     kernel.click("Click me")
     kernel.wait(cell, after)
-    assert "a click came back" in cell.text
+    assert "your click reached the kernel" in cell.text
     assert "✗" not in cell.text
     assert after.stdout == "AFTER\n"
     assert kernel.open_widgets() == []
@@ -48,7 +48,7 @@ def test_a_client_without_a_keyboard(kernel):
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=False)
     kernel.click("Click me")
     kernel.wait(cell)
-    assert "a click came back" in cell.text
+    assert "your click reached the kernel" in cell.text
     kernel.execute("from toolloop_jupyter.notebook.live import asking")
     assert kernel.execute("print(asking.find_means())", allow_stdin=False).stdout == "card\n"
 
@@ -57,7 +57,10 @@ def test_nobody_there(kernel):
     """In a run without a keyboard the doctor waits some seconds, and says what becomes of approvals."""
     kernel.execute("from toolloop_jupyter.notebook.live import asking; asking._Clicks.arrive = None")
     cell = kernel.execute("%toolloop doctor", allow_stdin=False)
-    assert "nobody clicked within 3 s, and there is no other way to ask; approvals are denied" in cell.text
+    assert (
+        "nobody clicked within 3 s, and there is no other way to ask; requests for approval are denied"
+        in cell.text
+    )
     assert "✗" not in cell.text
 
 
@@ -104,7 +107,7 @@ def test_without_ipywidgets(start_kernel):
         "import sys; sys.modules['ipywidgets'] = None  # as if it were not installed\n%load_ext toolloop_jupyter"
     )
     cell = live.execute("%toolloop doctor", allow_stdin=True)
-    assert "there are none without ipywidgets; approvals are typed" in cell.text
+    assert "there are none without ipywidgets; you decide by typing" in cell.text
     assert "pip install 'ipywidgets>=7.7.1'" in cell.text
     live.execute(TOOL)
     live.on_input = lambda question: "y"

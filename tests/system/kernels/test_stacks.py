@@ -172,7 +172,7 @@ def test_doctor(product):
     )
     product.click("Click me")
     product.wait(cell, after)
-    assert "a click came back" in cell.text
+    assert "your click reached the kernel" in cell.text
     assert "tried: your click came" in cell.text
     assert "✗" not in cell.text
     assert after.stdout == "after\n"

@@ -35,7 +35,7 @@ class _Clicks:
     """Stores whether the kernel's client sends clicks. Used only if the client answers no `input()`."""
 
     arrive: bool | None = None
-    """True if a click has come back from the client; False if nobody clicked the first card; None before the first card."""
+    """True if a click has reached the kernel; False if nobody clicked the first card; None before the first card."""
 
 
 def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
@@ -120,7 +120,7 @@ def may_have_buttons() -> bool:
 
 
 def note_click() -> None:
-    """Store that a click has come back to this kernel. So a person can click cards, even if the client answers no `input()`."""
+    """Store that a click has reached this kernel. So a person can click cards, even if the client answers no `input()`."""
     _Clicks.arrive = True
 
 

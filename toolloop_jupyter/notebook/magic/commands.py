@@ -235,9 +235,9 @@ WAIT = 15.0
 
 _PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
-    "card": "approvals are still asked by a button",
-    "input": "approvals are typed: y, n REASON, e, a",
-    "nobody": "approvals are denied",
+    "card": "cards still ask you, with buttons",
+    "input": "you decide by typing: y, n REASON, e, a",
+    "nobody": "requests for approval are denied",
 }
 """How a person can be asked (a value of `live.find_means()`) -> a text that says what happens to approvals."""
 _BUTTONS = "approval buttons"
@@ -381,13 +381,13 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
             says += f", and there is no other way to ask; {_INSTEAD[means]}"
             return Finding(_BUTTONS, "note", says, _UNATTENDED)
         remedy = "if you did click: %config ToolLoop.ask = 'input' asks by typing instead"
-        return Finding(_BUTTONS, "bad", f"{says}, or the click did not come back", remedy)
+        return Finding(_BUTTONS, "bad", f"{says}, or the click did not reach the kernel", remedy)
     finally:
         card.finish()
         cell.update({"text/plain": "", "text/html": ""}, identity)
     live.note_click()
     took = loop.time() - began
-    return Finding(_BUTTONS, "ok", f"a click came back ({took:.1f} s after the button was shown)")
+    return Finding(_BUTTONS, "ok", f"your click reached the kernel ({took:.1f} s after the button was shown)")
 
 
 async def _ask_model(book: Notebook, model: str) -> Finding:

@@ -230,9 +230,9 @@ class ClickTest(Card):
 
     def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
         label = ipywidgets.HTML(
-            f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>"
+            f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click reach the kernel? ({wait:g} s)</div>"
         )
-        click = button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
+        click = button("Click me", "Tell the doctor that your clicks arrive", "tlj-go", lambda _: on_click())
         super().__init__(label, buttons=[click])
 
 
