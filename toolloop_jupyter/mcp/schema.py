@@ -124,7 +124,9 @@ def _check_reference(part: Any, look_up: Callable[[str], Any]) -> None:
         part = found.contents
         if not isinstance(part, (Mapping, bool)):
             raise UnusableSchema("its schema refers to a part that is no schema")
-    raise UnusableSchema(f"its schema has a circle, or more than {_LONGEST_CHAIN} references in a row")
+    raise UnusableSchema(
+        f"its schema refers to itself without end, or has more than {_LONGEST_CHAIN} references in a row"
+    )
 
 
 def _check_form(schema: JsonSchema) -> None:

@@ -247,7 +247,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_mistake(make):
     said = {
         "huge": r"\(PNG picture, 90000 × 90000, 0 kB\) cannot be drawn as a picture: it is broken, or too large"
     }
-    said |= {"broken": "cannot be drawn as a picture: it is broken", "address": "an address is never fetched"}
+    said |= {"broken": "cannot be drawn as a picture: it is broken", "address": "only a web address, load"}
     for given in (["See", value], [Template(("See ", Named("fig", value)))]):
         with pytest.raises(ArgumentInvalid, match=said.get(make, "cannot be drawn as a picture")):
             read_prompt(given)

@@ -63,7 +63,7 @@ async def test_a_retry_says_how_long_it_waits():
     assert [retry.wait for retry in retries(result)] == [0.25, 0.7]
     lines = [block.text for block in render(result) if "(try" in block.text]
     assert all(line.startswith("⚠ model call failed: ") and "busy. " in line for line in lines)
-    assert [line.rpartition(". It is ")[2] for line in lines] == [
+    assert [line.rpartition(". The call is ")[2] for line in lines] == [
         "tried again in 0.25 s (try 2).",
         "tried again in 0.7 s (try 3).",
     ]

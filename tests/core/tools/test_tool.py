@@ -497,7 +497,7 @@ class TestNames:
         tools = make_tools([add, Files().read])
         assert suggest("ad", tools) == "unknown tool 'ad'; did you mean add? available: add, read"
         assert suggest("zzz", tools) == "unknown tool 'zzz'; available: add, read"
-        assert suggest("x", ()) == "unknown tool 'x'; there are no tools, answer without one"
+        assert suggest("x", ()) == "unknown tool 'x'; there are no tools; answer without a tool"
 
 
 GOOGLE = """Find lines.

@@ -216,7 +216,9 @@ class _Writer:
             )
         names_type_only = describe(value).text.startswith("<")
         if names_type_only or find_figure(value) is not None:
-            raise ArgumentInvalid(f"{what} cannot be drawn as a picture (an address is never fetched)")
+            raise ArgumentInvalid(
+                f"{what} cannot be drawn as a picture. If it has only a web address, load the picture first"
+            )
         return False
 
     def _add_picture(self, data: bytes, name: str) -> None:
@@ -353,7 +355,7 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content with `line` for each picture, file or sound. "{}" in `line` becomes one of these words."""
+    """Replace each picture, file or sound of a message by `line`. "{}" in `line` becomes "picture", "file" or "sound"."""
     if not isinstance(content, list):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}

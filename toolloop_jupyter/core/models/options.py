@@ -23,7 +23,7 @@ MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
 
 
 class Treatment(Enum):
-    """What happens to an option."""
+    """What the loop does with an option."""
 
     PASSED = "goes to every model call, and in extra_body to a gateway"
     MANAGED = "the loop or the route sets it; if neither does, the person's value counts"
@@ -35,7 +35,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True)
 class OptionRule:
-    """What happens to one option. If the option is refused, `instead` has the reason, and says what to write instead."""
+    """What the loop does with one option. If the loop refuses it, `instead` says why, and what to write instead."""
 
     kind: Treatment
     instead: str = ""
@@ -98,8 +98,8 @@ _NAMES: Mapping[OptionRule, str] = {
     _refuse(_GATEWAY): "use_client use_litellm_proxy",
     _refuse(_PROMPTS): "prompt_environment prompt_id prompt_label prompt_variables prompt_version",
     _refuse(_HEADERS): "default_headers provider_specific_header",
-    _refuse("the loop calls tools only; use tools="): "functions",
-    _refuse("the loop calls tools only; use tool_choice"): "function_call",
+    _refuse("this is the old name of tools; write tools="): "functions",
+    _refuse("this is the old name of tool_choice; write tool_choice"): "function_call",
     _refuse(
         _INTERNAL
     ): """acompletion aembedding aimg_generation allm_passthrough_route async_call atext_completion client_side_timeout

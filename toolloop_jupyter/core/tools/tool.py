@@ -368,7 +368,7 @@ def suggest(name: str, tools: Sequence[Tool]) -> str:
     """Return the message for a model that has called an unknown tool. If a tool has a similar name, the message suggests it."""
     known = sorted(tool.wire_name for tool in tools)
     if not known:
-        return f"unknown tool {name!r}; there are no tools, answer without one"
+        return f"unknown tool {name!r}; there are no tools; answer without a tool"
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown tool {name!r}; {hint}available: {', '.join(known)}"

@@ -267,7 +267,7 @@ class _Extension:
             start_loading()
 
     def _nest(self, wanted: bool) -> None:  # noqa: FBT001 - `_follow` passes it by position
-        """Apply a new value of the setting `nest`. True lasts until the kernel ends: after it, False raises Mistake."""
+        """Apply a new value of the setting `nest`. True lasts until the kernel ends: a later False raises Mistake."""
         if not _loaded:
             # A configuration file has set it. Terminals read this file, too, and the kernel may have no loop yet. If it has one
             # (`%load_ext` in a cell), the rest of the cell can call `asyncio.run`. If this fails, the next cell says why.
@@ -278,7 +278,7 @@ class _Extension:
             )
         elif not wanted and kernel.is_nested():
             self.settings.set_trait("nest", True)
-            raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
+            raise Mistake("nest lasts until the kernel ends; to switch it off, restart the kernel")
         elif wanted:
             try:
                 kernel.nest_loop()

@@ -156,7 +156,7 @@ def retry_block(retry: Retry) -> Block:
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
     wait = f" in {retry.wait:.3g} s" if retry.wait else ""
-    again = f"It is tried again{wait} (try {retry.attempt + 1})."
+    again = f"The call is tried again{wait} (try {retry.attempt + 1})."
     return notice(f"model call failed: {error.removesuffix('.')}. {again}", "warning")
 
 

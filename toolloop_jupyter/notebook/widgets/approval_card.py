@@ -205,7 +205,7 @@ def _what_it_does(approval: Approval) -> str:
     title = f": {inline(first_line(description, 160))}" if description else ""
     words = f'<p style="white-space:pre-wrap">{inline(description)}</p>' if description else ""
     source = pre(highlight(approval.source, "python")) if approval.source else ""
-    return fold(f"what it does{title}{' (source)' * bool(source)}", words + source)
+    return fold(f"what the tool does{title}{' (source)' * bool(source)}", words + source)
 
 
 def full_value(value: object) -> str:
