@@ -186,7 +186,7 @@ class Link:
         self.ended = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is already closed
-                self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - `_cancel` may change until then
+                self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - `_cancel` may still change
         if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(CLOSING)
 

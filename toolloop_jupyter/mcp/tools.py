@@ -195,9 +195,9 @@ def make_attribute(name: str, taken: Collection[str]) -> str:
 
 
 def read_result(tool: ServerTool, result: Any) -> object:
-    """Return the value of a call's result: its structured content; without it a text, the bytes of a picture, or a list of both.
+    """Return the value of a call's result: a text, the bytes of a picture, or a list of texts and pictures.
 
-    If there are structured content and pictures, the value is a list of them. Raises ServerError if the result is an error, or
+    If the result has structured content, this content replaces the texts. Raises ServerError if the result is an error, or
     does not fit the tool's output schema.
     """
     parts = [part for part in map(_read_part, result.content or ()) if part is not None]

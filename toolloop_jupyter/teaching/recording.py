@@ -279,7 +279,7 @@ class Replay(Answers):
         return self._make_tools(self.calls)
 
     def find_tools(self, question: str) -> list[RecordedTool]:
-        """Return the tools of the recorded call whose last message is `question`; without one, all tools of the recording."""
+        """Return the tools of the recorded call whose last message is `question`; all recorded tools if no call has this message."""
         for call in (*self.calls[self.position :], *self.calls[: self.position]):
             last = call.messages[-1] if call.messages else {}
             if last.get("role") == "user" and str(last.get("content")).strip() == question.strip():

@@ -192,7 +192,7 @@ class Host:
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Return a context for one turn. A notebook receives clicks and interrupts in it.
+        """Return a context for one turn. Inside this context, a notebook receives clicks and interrupts.
 
         `may_ask`: True if a person may be asked during the turn.
         """
@@ -210,7 +210,7 @@ class Host:
 
     @property
     def ask(self) -> AskPerson | None:
-        """The function that asks a person, if no `on_approval` and no reader of a stream decides; None if nobody can be asked."""
+        """The function that asks a person; None if nobody can be asked. `on_approval` or the reader of a stream is asked first."""
         return None
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:

@@ -47,12 +47,12 @@ class ToolLoopOptions:
     fallback: Sequence[object] = ()
     """Models (names or ScriptedModels). If a model still fails after its retries, the next model of this list is asked. The
     model that answers is used until the turn ends; the next turn begins with `model=` again. A fallback model uses the run's
-    address and key if it has the same provider as `model=` (both are "openai/…", or both are groups of the gateway). Any other
-    fallback model uses the environment variables of its own provider."""
+    address and key if it has the same provider as `model=`, or if both are model groups of the gateway. Any other fallback
+    model uses the environment variables of its own provider."""
     images: ImageMode = "auto"
     """Which of these are sent: pictures from tools; pictures, files and sounds in prompts. "auto": those that the model accepts,
-    according to LiteLLM. "always": all; use it for gateway groups and servers that LiteLLM does not know. "never": none. A
-    prompt with a picture, file or sound that may not be sent raises CapabilityUnsupported."""
+    according to LiteLLM. "always": all; use it for model groups of a gateway and servers that LiteLLM does not know. "never":
+    none. A prompt with a picture, file or sound that may not be sent raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:
         vars(self).update(check_values(vars(self)))

@@ -85,7 +85,7 @@ async def call_tool(turn: Turn, sent: SentCall, tool: Tool | None, refusal: str)
 
     If `refusal` is not "", the call is refused, and the model gets this reason. A person is asked only about a call that can
     run. The function gets exactly the arguments that were permitted. At each `await`, the history has a tool message for the
-    call, so a cancelled turn leaves no call without one.
+    call. So after a cancel, each call has its message.
     """
     call = turn.begin_call(sent, tool)
     turn.outlet.checkpoint()

@@ -302,7 +302,7 @@ class ModelCall:
         if assembly.calls.has_too_many:
             raise ModelCallFailed(_TOO_MANY, "Run again, or ask for less in one prompt.")
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
-        # Anthropic refuses a conversation with the same id twice. The ids of all earlier tool calls are in the tool messages.
+        # Anthropic refuses a conversation if two tool calls have the same id. The tool messages have the ids of all earlier calls.
         earlier = self.request.messages if assembly.calls else ()
         message = assembly.message(set(map(methodcaller("get", "tool_call_id"), earlier)))
         if is_deeper(message):

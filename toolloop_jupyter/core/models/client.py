@@ -32,7 +32,7 @@ from .assembly import is_attached
 from .options import PROXY
 from .providers import AnswerBroken, Answers, Chunk, ProviderError, answer, close_stream, is_ours
 
-if TYPE_CHECKING:  # `results` imports pydantic, and the extension loads without it
+if TYPE_CHECKING:  # `results` imports pydantic, and the extension loads without pydantic
     from ..results import PicturePlace
 
 _importing = threading.Lock()

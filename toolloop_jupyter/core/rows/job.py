@@ -88,7 +88,7 @@ class RunState:
 
 
 class RowHost(Host):
-    """The `Host` of the single rows. It passes on to `outer`, the host of the whole run, what a row needs.
+    """The `Host` of the single rows. Most calls go on to `outer`, the host of the whole run.
 
     `outer` does not hear when the turn of a row begins or ends: for `outer`, the whole run is one turn.
     """

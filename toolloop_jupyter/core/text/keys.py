@@ -173,7 +173,7 @@ class _KeyPattern:
     """Finds a key in a text, even if its characters are escaped. The time is in proportion to the length of the text."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """`least`: a key whose end is cut off is found if this number of characters match. If it is 0, the whole key must match."""
+        """`least`: a text with this many of the key's first characters counts as the key. 0: only the whole key counts."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)

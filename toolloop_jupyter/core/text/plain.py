@@ -21,7 +21,7 @@ HIDING = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-SURROGATE = "\ud800-\udfff"  # a single half cannot be encoded, so the whole display message would fail
+SURROGATE = "\ud800-\udfff"  # half of a surrogate pair cannot be encoded: a message with it cannot be sent
 
 NOT_PLAIN = re.compile(f"[{CONTROL}{HIDING}{SURROGATE}]")
 # Matches only complete sequences. If it matched an unfinished sequence, the text after the sequence would be removed, too.

@@ -50,7 +50,7 @@ class Parameter:
     key: str
     """The name in the schema: the alias if there is one, else `name`. The name is changed if providers do not accept it."""
     annotation: object
-    """The annotation with all its names looked up, with its `Annotated` metadata; `Any` for a parameter without one."""
+    """The annotation with all its names looked up, with its `Annotated` metadata; `Any` for a parameter without annotation."""
     description: str
     positional: bool
     """True if the parameter is before a `/`: the argument can be passed only by position."""
@@ -58,7 +58,7 @@ class Parameter:
     """The name that the person wrote, if providers do not accept this name and `key` replaces it; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
-    """The `Field(...)` that was written in place of a default, and that contains the default; None if there is none."""
+    """The `Field(...)` after the parameter's `=`; it contains the default. None without a `Field`."""
 
     def under_key(self, key: str) -> Parameter:
         """Return the parameter with another name in the schema. Without a description, the old name becomes the description."""
@@ -300,7 +300,7 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
 
 
 def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
-    """Return the annotation with all its names looked up, even if it is a text; `Any` for a parameter without one."""
+    """Return the annotation with all its names looked up, even if it is a text; `Any` for a parameter without annotation."""
     written, (globals_, locals_) = parameter.annotation, namespace
     if written is EMPTY:
         return Any

@@ -222,7 +222,7 @@ _ENVIRONMENTS = frozenset(
     """
     matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix cases array aligned alignedat align align* gathered gather
     gather* split equation equation* multline multline*
-    """.split()  # noqa: SIM905 - as above
+    """.split()  # noqa: SIM905 - a list reads better without its quotation marks
 )
 # `\\` (a new row) is tried first: letters after `\\` are no macro's name.
 _MACRO = re.compile(r"\\(\\|[A-Za-z]+)")
@@ -339,7 +339,7 @@ _KNOWN = frozenset(
     """
     python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
     html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
-    """.split()  # noqa: SIM905 - as above
+    """.split()  # noqa: SIM905 - a list reads better without its quotation marks
 )
 _CLASSES = {
     **dict.fromkeys(["k", "ow", "nt"], "tk"),

@@ -189,7 +189,7 @@ class _Pump:
             return False  # the message is malformed, and the kernel will report this
 
     async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[object, ...]) -> None:
-        """Let the kernel handle a message while a cell is running. Afterwards, restore the cell's parent and SIGINT handler."""
+        """Let the kernel handle a message while a cell is running. Then restore the cell's parent message and SIGINT handler."""
         kernel, self._new_handler = self._kernel, None
         self._of_cell = _State.of(kernel)
         set_parent_before = kernel.set_parent
@@ -214,7 +214,7 @@ class _Pump:
 
     @contextmanager
     def lend_to_cell(self) -> Iterator[None]:
-        """While a callback waits for a run, restore the parent and the SIGINT handler of the waiting cell: it may continue."""
+        """While a callback waits, let the waiting cell continue: restore its parent message and its SIGINT handler."""
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush_streams()
         self._of_cell.give_back(self._kernel)
@@ -236,10 +236,10 @@ _while_pumping = ExitStack()
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Return a context manager, in which sync code of the task `outer` waits for a run.
+    """Return a context for the time in which sync code of the task `outer` waits for a run.
 
-    If the task is a widget's callback, a cell that was waiting before can continue meanwhile (ipykernel 6).
-    In ipykernel 7, no new cell begins meanwhile.
+    The context matters only if a widget's callback waits. In ipykernel 6, a cell that waits for another run can then go on.
+    In ipykernel 7, no new cell begins until the callback's run has ended.
     """
     kernel = get_kernel()
     for pump in _pumps:
@@ -361,7 +361,7 @@ def _drop_late_clicks() -> None:
 
 
 def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
-    """Until the last pump ends, let a task of a run's code raise RuntimeError instead of SystemExit.
+    """Until the last pump ends: if code of a run raises SystemExit in a task, raise RuntimeError instead.
 
     SystemExit would end the loop and the kernel.
     """

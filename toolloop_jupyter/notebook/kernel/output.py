@@ -213,7 +213,7 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
-            # IPython's `capture_output` gives the shell another publisher, which needs a separate hook.
+            # Inside IPython's `capture_output`, the shell has another publisher. So the present publisher gets the hook.
             hooks.append(_hook(publisher, publish=_publish, clear_output=_clear))
         results: Any = getattr(shell, "displayhook", None)
         # Only a kernel's display hook has a socket; others print the value.
@@ -474,8 +474,8 @@ class _KernelCell(Cell):
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
         self._updates = get_id(request), self._publisher
-        """(the id of an execute request, the publisher for updates: this request is the parent of its messages). When a later
-        cell has begun, `_find_publisher_of_updates` replaces both."""
+        """(the id of an execute request, the publisher whose messages have this request as their parent). Updates use this
+        publisher. When a later cell has begun, `_find_publisher_of_updates` replaces both."""
         flush_streams()  # so that earlier prints of the cell appear first
 
     def write(self, name: str, text: str) -> None:

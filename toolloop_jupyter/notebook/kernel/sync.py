@@ -152,7 +152,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
                 continue  # a callback blocked the loop; `Interrupts` has cancelled the task already
-            if loop._stopping:  # the kernel shuts down. A stopping loop does not wait for events, so we wait.
+            if loop._stopping:  # the kernel shuts down: `_run_once` does not wait any more, so `sleep` waits
                 if stopping_since is None:
                     stopping_since = time.monotonic()
                     task.cancel()

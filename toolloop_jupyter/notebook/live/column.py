@@ -34,7 +34,7 @@ class CellOutput:
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
         """Show a MIME bundle in place of the current one, if any.
 
-        If `soon` is False and this output is joined with others, the front-end gets the bundle when one of these others changes.
+        If several outputs share one display, `soon=False` waits: the front-end gets the bundle when another of them changes.
         """
         if bundle == self.bundle:
             return
@@ -107,7 +107,7 @@ class OutputColumn:
         elif output.bundle == EMPTY:
             return
         elif last is not None and all(each.bundle == EMPTY for each in last.outputs):
-            last.hold([output])  # a finished card or progress has left an empty output: use it
+            last.hold([output])  # an ended card or progress display has left this output empty: use it again
             self._cell.update(output.bundle, last.display_id)
         else:
             if self._owns and len(self._displays) >= MOST:

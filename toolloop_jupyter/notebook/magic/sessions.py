@@ -120,7 +120,7 @@ class NamedSession:
 
 @dataclass
 class ReplacedTurns:
-    """The turns that a cell replaces when it runs again: its own and all later ones. They come back if there is no new answer."""
+    """The turns that a cell replaces when it runs again: its own and all later ones. They are put back if no new answer comes."""
 
     named: NamedSession
     later: list[str]

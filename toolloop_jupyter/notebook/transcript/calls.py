@@ -348,7 +348,7 @@ def _tell_changes(changes: _Changes) -> list[str]:
 def _cut_to_changes(old: str, new: str, most: int) -> tuple[str, str]:
     """Shorten two values to about `most` characters each. Long values then begin shortly before their first difference.
 
-    If the last difference is too far behind it, the middle is left out, and the values end shortly after the last difference.
+    If the differences do not fit, the middle is left out, and the values end shortly after the last difference.
     """
     if max(len(old), len(new)) <= most:
         return old, new

@@ -114,7 +114,7 @@ def draw_finished_rows(rows: Rows, name: str | None = None) -> Block:
 
 
 def _draw_end(rows: Rows, name: str | None) -> Block:
-    """Draw the last line: why the run ended, the counts, the cost, the time. A table with more counts is folded behind it."""
+    """Draw the last line: why the run ended, the counts, the cost, the time. A click on it shows a table with more counts."""
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
     facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]

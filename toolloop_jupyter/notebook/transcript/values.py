@@ -62,7 +62,7 @@ _Several: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
 MOST_HTML = 200_000  # a display with more characters of HTML is shown as text
 _SHORT = 40  # a result with at most this many characters is shown in place of its size
 MOST_PARTS = 10  # of one list or dict, at most this many tables and pictures are shown
-MOST_OF_PARTS = 3_500_000  # limit for their HTML, in characters; but the first of them is always shown
+MOST_OF_PARTS = 3_500_000  # the most characters of HTML in these parts; the first part is always shown
 
 
 @dataclass(frozen=True)
