@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +147,31 @@ def test_a_cleared_cell_costs_nothing_but_what_only_it_had(tmp_path):
     assert prompts(kept) == ["q0", "q1", "q2"]
     notebook.run("c4", "q4")
     assert prompts(notebook.found(tmp_path)) == ["q0", "q1", "q2", "q4"]
+
+
+PIECES = Path(__file__).with_name("kept_in_pieces.ipynb")
+"""A notebook of 643adb0, whose cells keep a piece each. "diary" has the cells a, b and d; c was before b ran again."""
+
+
+def test_a_notebook_that_keeps_pieces_can_be_resumed():
+    """The pieces of a conversation are joined. The piece of a turn that was replaced is not used."""
+    kept = resuming.find_conversation("diary", str(PIECES), {})
+    assert prompts(kept) == ["One.", "Dos.", "Four."]
+    assert kept.messages[0] == {"role": "system", "content": "Be brief."}
+    assert kept.starts == [1, 3, 7]
+    assert [one.cell for one in kept.cells] == [hash_id(cell) for cell in "abd"]
+    assert History(kept.messages, kept.starts).copy() == kept.messages
+    assert prompts(resuming.find_conversation("other", str(PIECES), {})) == ["Another conversation."]
+
+
+@pytest.mark.parametrize("change", [{"state": "x"}, {"after": 5}, {"after": "18ac3e7343f01689"}])
+def test_a_missing_piece_is_an_error(tmp_path, change):
+    """If the piece of an earlier cell was removed or changed, the conversation is not resumed without it."""
+    data = json.loads(PIECES.read_text("utf-8"))
+    data["cells"][1]["outputs"][-1]["data"][resuming.MIME].update(change)
+    (tmp_path / "n.ipynb").write_text(json.dumps(data), "utf-8")
+    with pytest.raises(Mistake, match="an earlier part of this conversation is missing"):
+        resuming.find_conversation("diary", str(tmp_path / "n.ipynb"), {})
 
 
 @pytest.mark.parametrize(

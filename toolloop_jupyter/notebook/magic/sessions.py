@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,7 +223,28 @@ def find_conversation(session: str, path: str | None, names: Mapping[str, object
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history, then save the notebook"
         )
     newest = max(reversed(kept), key=_read_time)  # if several have the same time: the last of them
-    return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
+    messages = _join_pieces(newest, kept) if "after" in newest else newest["messages"]
+    return SavedConversation(messages, *read_turns(newest.get("turns")))
+
+
+def _join_pieces(newest: Mapping[str, Any], pieces: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages of a conversation that ends with the piece `newest`.
+
+    Before the first release, a cell kept only its own messages, with digests of the conversation before them ("after") and
+    with them ("state"). Raises Mistake if a piece is missing.
+    """
+    by_state = {piece["state"]: piece for piece in pieces if isinstance(piece.get("state"), str)}
+    messages, after = list(newest["messages"]), newest["after"]
+    while after != "":
+        # A piece is used once, so that pieces that follow each other in a circle end, too.
+        piece = by_state.pop(after, None) if isinstance(after, str) else None
+        if piece is None:
+            raise Mistake(
+                "an earlier part of this conversation is missing in the notebook; run its cells again"
+            )
+        messages, after = [*piece["messages"], *messages], piece.get("after", "")
+    system = newest.get("system")
+    return [*system, *messages] if isinstance(system, list) else messages
 
 
 def _read_time(data: Mapping[str, object]) -> float:
