@@ -8,7 +8,7 @@ from toolloop_jupyter.notebook.magic.options import OPTIONS
 
 _PAGE = """# Options
 
-Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`.
+Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`. See also [the guide](guide.md).
 
 *Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: it also holds for later cells of the session.
 *API*: the keyword of `agent()`, `aagent()`, `map()` and so on that does the same.

@@ -405,7 +405,11 @@ class TestRefused:
         assert refusal(kind(), lambda: 1)[0] == expected
 
     @pytest.mark.parametrize(
-        "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
+        "settings",
+        [
+            *({"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}),
+            *({"thread": "no"}, {"capture_output": "x"}, {"parallel": 1}),
+        ],
     )
     def test_a_setting_of_another_type(self, settings):
         """A wrong value of a setting of `@tool` is refused at the definition."""

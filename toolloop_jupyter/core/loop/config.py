@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
+from ..events import ArgumentTypeInvalid, Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -56,6 +56,12 @@ class ToolLoopOptions:
 
     def __post_init__(self) -> None:
         vars(self).update(check_values(vars(self)))
+        for name in self.completion_kwargs:
+            if not isinstance(name, str):
+                raise ArgumentTypeInvalid(f"completion_kwargs must have names as text, got {name!r}")
+        for model in self.fallback:
+            if not isinstance(model, (str, Answers)):
+                raise ArgumentTypeInvalid(f"fallback must be a list of models, got {model!r:.60} in it")
 
     def __repr__(self) -> str:
         shown = {k: hiding.HIDDEN if hiding.holds_key(k, v) else v for k, v in self.completion_kwargs.items()}

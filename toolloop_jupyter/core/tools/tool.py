@@ -43,6 +43,7 @@ _CHECKS = {
     "permissions": Check(choices=("full", "ask")),
     "timeout": CHECKS["timeout"],
     "max_result": Check((int, float), "a number of characters", above=0, unit=" characters"),
+    **dict.fromkeys(("thread", "capture_output", "parallel"), Check(bool, "True or False")),
 }
 """Keyword of `@tool` -> the check of its value."""
 
@@ -225,7 +226,10 @@ def tool(
         "description": description,
         "permissions": permissions,
         "timeout": timeout,
+        "thread": thread,
         "max_result": max_result,
+        "capture_output": capture_output,
+        "parallel": parallel,
     }
     faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
     problems = [f"@tool: {fault}" for fault in faults if fault]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
+from ...core.execution import MISSING
 from ...core.results import describe, find_pictures
 from ...core.text import count_same, duration, shorten, tell_clock, tell_duration
 from ..html import (
@@ -269,16 +270,18 @@ def _name_decision(decision: Decision) -> str:
     return "approved" if decision.arguments is None else "approved with edits"
 
 
-_ABSENT = object()  # the value of an argument that was not given, or that a person has removed
 _SHORT_CHANGE = 120  # a change is shown in one line if both values together have at most this many characters
 _Changes = Mapping[str, tuple[object, object]]
 
 
 def _list_changes(given: Mapping[str, object], edited: Mapping[str, object] | None) -> _Changes:
-    """Return the arguments that a person has changed: name -> (value before, value after)."""
+    """Return the arguments that a person has changed: name -> (value before, value after).
+
+    A value is MISSING if the argument was not given, or if the person has removed it.
+    """
     if edited is None:
         return {}
-    pairs = {name: (given.get(name, _ABSENT), edited.get(name, _ABSENT)) for name in {**given, **edited}}
+    pairs = {name: (given.get(name, MISSING), edited.get(name, MISSING)) for name in {**given, **edited}}
     return {name: pair for name, pair in pairs.items() if value_text(pair[0]) != value_text(pair[1])}
 
 
@@ -316,9 +319,9 @@ def _draw_argument(value: object) -> str:
 
 def _draw_change(before: object, after: object) -> str:
     """Return the HTML of a person's change of one argument: the value before and the value after."""
-    if before is _ABSENT:
+    if before is MISSING:
         return f"<span>added by a person:</span> {_draw_argument(after)}"
-    if after is _ABSENT:
+    if after is MISSING:
         return f"{_draw_argument(before)} <span>(removed by a person)</span>"
     old, new = value_text(before), value_text(after)
     if len(old) + len(new) <= _SHORT_CHANGE:
@@ -337,10 +340,10 @@ def _tell_changes(changes: _Changes) -> list[str]:
     """Return a person's changes as lines for the plain text of a block."""
     lines = []
     for name, (before, after) in changes.items():
-        texts = ["" if one is _ABSENT else value_text(one) for one in (before, after)]
+        texts = ["" if one is MISSING else value_text(one) for one in (before, after)]
         old, new = _cut_to_changes(texts[0], texts[1], 80)
-        old = "(not given)" if before is _ABSENT else old
-        new = "(left out)" if after is _ABSENT else new
+        old = "(not given)" if before is MISSING else old
+        new = "(left out)" if after is MISSING else new
         lines.append(f"    edited by a person: {in_a_line(f'{shorten(str(name), _NAME)}: {old} → {new}')}")
     return lines
 
