@@ -221,16 +221,7 @@ def tool(
     """
     numbers = make_plain_number(timeout), make_plain_number(max_result)
     settings = ToolSettings(permissions, numbers[0], thread, numbers[1], capture_output, parallel)
-    given = {
-        "name": name,
-        "description": description,
-        "permissions": permissions,
-        "timeout": timeout,
-        "thread": thread,
-        "max_result": max_result,
-        "capture_output": capture_output,
-        "parallel": parallel,
-    }
+    given = {"name": name, "description": description, **vars(settings)}
     faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
     problems = [f"@tool: {fault}" for fault in faults if fault]
     if not problems and name is not None:
