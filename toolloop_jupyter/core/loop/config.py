@@ -58,7 +58,7 @@ class ToolLoopOptions:
         vars(self).update(check_values(vars(self)))
         for name in self.completion_kwargs:
             if not isinstance(name, str):
-                raise ArgumentTypeInvalid(f"completion_kwargs must have names as text, got {name!r}")
+                raise ArgumentTypeInvalid(f"a name in completion_kwargs must be plain text, got {name!r}")
         for model in self.fallback:
             if not isinstance(model, (str, Answers)):
                 raise ArgumentTypeInvalid(f"fallback must be a list of models, got {model!r:.60} in it")
