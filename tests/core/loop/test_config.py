@@ -32,7 +32,11 @@ CHOICE = r'on_limit must be "stop" or "answer", got '
             TypeError,
             "completion_kwargs must be a mapping of names to values, got list ['a']",
         ),
-        ({"completion_kwargs": {1: 2}}, TypeError, "a name in completion_kwargs must be plain text, got 1"),
+        (
+            {"completion_kwargs": {1: 2}},
+            TypeError,
+            "a name in completion_kwargs must be plain text, got 1 of type int",
+        ),
         ({"fallback": ["a/b", 1]}, TypeError, "fallback must be a list of models, got 1 in it"),
         (
             {"on_limit": "anwser", "output_retries": -5, "max_model_calls": "x"},

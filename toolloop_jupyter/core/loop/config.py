@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
 from ..events import ArgumentTypeInvalid, Gate, Host, ImageMode, Observer, OnLimit, check_values
+from ..execution import shorten_repr
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -57,11 +58,15 @@ class ToolLoopOptions:
     def __post_init__(self) -> None:
         vars(self).update(check_values(vars(self)))
         for name in self.completion_kwargs:
-            if not isinstance(name, str):
-                raise ArgumentTypeInvalid(f"a name in completion_kwargs must be plain text, got {name!r}")
+            if type(name) is not str:
+                raise ArgumentTypeInvalid(
+                    f"a name in completion_kwargs must be plain text, got {shorten_repr(name)} of type {type(name).__name__}"
+                )
         for model in self.fallback:
             if not isinstance(model, (str, Answers)):
-                raise ArgumentTypeInvalid(f"fallback must be a list of models, got {model!r:.60} in it")
+                raise ArgumentTypeInvalid(
+                    f"fallback must be a list of models, got {shorten_repr(model)} in it"
+                )
 
     def __repr__(self) -> str:
         shown = {k: hiding.HIDDEN if hiding.holds_key(k, v) else v for k, v in self.completion_kwargs.items()}

@@ -159,10 +159,6 @@ def _make_options(options: object) -> ToolLoopOptions:
         options = ToolLoopOptions(completion_kwargs=given)
     copied = dict(options.completion_kwargs)
     for name, value in copied.items():
-        if type(name) is not str:
-            raise ArgumentTypeInvalid(
-                f"a name in completion_kwargs must be plain text, got {shorten_repr(name)} of type {type(name).__name__}"
-            )
         if name in ENVELOPE and value is not None:
             if not isinstance(value, Mapping):
                 raise ArgumentTypeInvalid(
