@@ -92,6 +92,11 @@ class Assembly:
         """True if nothing has come yet that a person or the loop could use."""
         return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
+    @property
+    def returns_fields(self) -> bool:
+        """True if the message or one of its calls has fields that go back to the provider unchanged."""
+        return bool(self.returned) or self.calls.returns_fields
+
     def read_chunk(self, chunk: object) -> object:
         """Keep the usage, the sources and the finish reason in `chunk`. Return the delta in `chunk`.
 
@@ -125,9 +130,8 @@ class Assembly:
         if function := fields.get("function_call"):
             self.calls.add_old(read_fields(function))
         own = fields.get("provider_specific_fields")
-        if (
-            own or has_parts or any(map(fields.get, _ATTACHMENTS))
-        ):  # each delta of LiteLLM has an "audio", mostly None
+        # Each delta of LiteLLM has the field "audio", whose value is mostly None.
+        if own or has_parts or any(map(fields.get, _ATTACHMENTS)):
             self.attachments.take(fields)
         if own or not _RETURNED.isdisjoint(fields):
             self.returned.add(fields)
@@ -254,6 +258,11 @@ class Calls:
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self._old is not None
+
+    @property
+    def returns_fields(self) -> bool:
+        """True if a call has fields that go back to the provider unchanged."""
+        return any(call.extra for call in self.calls) or (self._old is not None and self._old.returns_fields)
 
     @property
     def has_unfinished_call(self) -> bool:

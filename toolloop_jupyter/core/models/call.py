@@ -305,7 +305,8 @@ class ModelCall:
         # Anthropic refuses a conversation if two tool calls have the same id. The tool messages have the ids of all earlier calls.
         earlier = self.request.messages if assembly.calls else ()
         message = assembly.message(set(map(methodcaller("get", "tool_call_id"), earlier)))
-        if is_deeper(message):
+        # Only fields that go back to the provider can be nested deeply.
+        if assembly.returns_fields and is_deeper(message):
             raise ModelCallFailed(_TOO_DEEP, "Run again.")
         sent, received = read_count(usage.get("prompt_tokens")), read_count(usage.get("completion_tokens"))
         cached = read_cached(usage) if usage else (None, None)
