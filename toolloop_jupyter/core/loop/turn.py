@@ -195,10 +195,8 @@ class Turn:
 
     def _set_completion_options(self) -> None:
         """Set the options of the model calls. Remember the API keys in them: every text that leaves the run then hides the keys."""
-        hiding.remember(hiding.find_environment_keys())
-        _, secrets = self.completion_options = self.config.completion_options()
-        for name, value in secrets.items():
-            hiding.remember(hiding.find_keys(name, value))
+        self.completion_options = self.config.completion_options()
+        hiding.remember_secrets(self.completion_options[1])
 
     def spend(self, span: Span, usage: Usage, cost: float | None, known_cost: float = 0.0) -> None:
         """Add a model call to the cost of the turn and to SPENDING, and tell the observers the cost of the turn."""

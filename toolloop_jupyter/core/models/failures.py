@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 from ..events import Request
 from ..execution import Raised, attempt_call, describe_error, get_message
-from ..text import find_environment_keys, find_keys, hide, hide_suspected, plain, remember
+from ..text import hide, hide_suspected, plain, remember_secrets
 from .options import PROXY
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
@@ -127,7 +127,7 @@ def redact(text: str, secrets: Mapping[str, object] | None = None) -> str:
     """Return `text`, which comes from a provider, without API keys. These are the keys of all runs, of `secrets` (options of a
     request) and of environment variables, and every text that looks like a key.
     """
-    remember([*find_environment_keys(), *find_keys("", secrets)])
+    remember_secrets(secrets)
     return hide_suspected(text)
 
 

@@ -3,8 +3,6 @@
 from .keys import (
     HIDDEN,
     KeyFilter,
-    find_environment_keys,
-    find_keys,
     hide,
     hide_in,
     hide_in_repr,
@@ -13,6 +11,7 @@ from .keys import (
     leave_out_user,
     names_key,
     remember,
+    remember_secrets,
 )
 from .plain import (
     CONTROL,

@@ -132,6 +132,11 @@ def remember(keys: Iterable[str]) -> None:
             _known[key] = None
 
 
+def remember_secrets(secrets: Mapping[str, object] | None) -> None:
+    """Hide from now on the keys in the options `secrets`, and the keys that LiteLLM reads by itself."""
+    remember([*find_environment_keys(), *find_keys("", secrets)])
+
+
 _NO_KEY = re.compile(
     r"[A-Z]?[a-z]{1,15}|[A-Z]{1,15}|(?=.{1,23}\Z)[a-z]+(?:[-_][a-z]+)+"
     r"|(?:~|\.{1,2}|[A-Za-z]:)[/\\].*|/.*\.\w{1,8}|(?:/[A-Z]?[a-z_.-]*\d{0,4})+"
