@@ -43,17 +43,6 @@ KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
 """A function that keeps a row which a worker has run. It gets the row's data and the row's job."""
 Address: TypeAlias = tuple[Any, bytes]
 """Where workers on this machine send rows: (the address of a socket, the secret that a worker needs to connect)."""
-_KEYWORDS = (
-    "instructions",
-    "permissions",
-    "on_approval",
-    "output",
-    "max_turns",
-    "timeout",
-    "options",
-    "sandbox",
-)
-"""The keywords of the run that a worker gets as they are."""
 
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
 """Attributes of a pool. With their values, another pool of the same kind can be made.
@@ -304,9 +293,8 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
     parts, tools, concurrency, max_cost = parcel
     state, places, allowed = RunState(), asyncio.Semaphore(concurrency), Allowed()
     pace = Pace(concurrency, max_cost, state)
-    routes = tuple(route for route, _ in parts["model"])
-    functions = list(parts.values())[:tools]
-    keywords = {name: parts[name] for name in _KEYWORDS}
+    functions, keywords = list(parts.values())[:tools], dict(list(parts.items())[tools:])
+    routes = tuple(route for route, _ in keywords.pop("model"))
     config = build_config(model=routes[0].answers or routes[0].model, tools=functions, **keywords)
     config = dataclasses.replace(config, routes=routes, gate=pace)
     lines: list[str] = []
