@@ -10,7 +10,7 @@ from .asking import (
     may_have_buttons,
     note_click,
 )
-from .column import CellOutput, OutputColumn
+from .column import EMPTY, CellOutput, OutputColumn
 from .outputs import LOADING, CallOutputs, pass_on, take_figures
 from .presenter import NotebookPresenter, keep, last, mark_shown, say_importing, show, warn_of_ignored_ctrl_c
 from .stepper import Stepper, cut_bytes, request_block

@@ -384,7 +384,7 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
         return Finding(_BUTTONS, "bad", f"{says}, or the click did not reach the kernel", remedy)
     finally:
         card.finish()
-        cell.update({"text/plain": "", "text/html": ""}, identity)
+        cell.update(live.EMPTY, identity)
     live.note_click()
     took = loop.time() - began
     return Finding(_BUTTONS, "ok", f"your click reached the kernel ({took:.1f} s after the button was shown)")
