@@ -113,12 +113,14 @@ m = script(call('leave'), call('f', x=5))
     assert kernel.execute("print(r.approvals[0].decision.by)").stdout.strip() == "click"
 
 
-LONG_HOLD = """
-import threading, time
+BEGIN_LONG_HOLD = """
 from toolloop_jupyter.notebook.widgets import controls
 usual = controls.SOON, controls.PAUSE
 controls.SOON = controls.PAUSE = 600
 controls.Card.last_click = float("-inf")  # a click of an earlier test
+"""
+END_HOLD = """
+import threading, time
 def end_hold():
     while not over.exists():
         time.sleep(0.01)
@@ -127,13 +129,26 @@ def end_hold():
         card.hold()
 threading.Thread(target=end_hold, daemon=True).start()
 """
-"""Lets the hold after a click last until the file `over` is there."""
+"""Ends the hold, also while a cell runs, as soon as the file `over` is there."""
 
 
-def test_a_double_click_is_not_for_the_next_card(kernel, tmp_path):
-    """A click on the second card's Approve as soon as it is there lets nothing run; the button is disabled, then enabled."""
+@pytest.fixture
+def long_hold(kernel, tmp_path):
+    """The hold after a click lasts until the test makes the file that this fixture gives; else until the test's end."""
     over = tmp_path / "over"
-    assert kernel.execute(f"over = pathlib.Path({str(over)!r}){LONG_HOLD}").status == "ok"
+    begun = kernel.execute(f"over = pathlib.Path({str(over)!r})\n{BEGIN_LONG_HOLD}{END_HOLD}")
+    assert begun.status == "ok"
+    yield over
+    over.touch()
+    for execution in kernel.executions.values():
+        if not execution.done:  # the test failed with its card open
+            kernel.interrupt()
+            kernel.wait(execution)
+    kernel.execute("controls.SOON, controls.PAUSE = usual")
+
+
+def test_a_double_click_is_not_for_the_next_card(kernel, long_hold):
+    """A click on the second card's Approve as soon as it is there lets nothing run; the button is disabled, then enabled."""
     cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
     first = kernel.button("Approve")
     kernel.click_widget(first)
@@ -146,13 +161,13 @@ def test_a_double_click_is_not_for_the_next_card(kernel, tmp_path):
     kernel.wait_until(next_one)
     second = next_one()[-1]
     kernel.click_widget(second)
+    kernel.wait_until(lambda: second.state["disabled"], what="the hold of the second card")
     kernel.settle(0.3)
     assert second.state["disabled"]
     assert not cell.done
-    over.touch()
+    long_hold.touch()
     kernel.click("Approve")
     kernel.wait(cell)
-    kernel.execute("controls.SOON, controls.PAUSE = usual")
     assert ran(kernel) == "[1, 2]"
 
 
