@@ -515,7 +515,14 @@ class LiveKernel:
     def _state(self) -> str:
         running = [e for e in self.executions.values() if not e.done]
         buttons = [b.description for b in self.open_widgets("ButtonModel")]
-        return f"open buttons: {buttons}; cells not done: {_shown(running)}"
+        last = "\n".join(self._tell(message) for message in self.messages[-30:])
+        return f"open buttons: {buttons}; cells not done: {_shown(running)}; the last messages:\n{last}"
+
+    def _tell(self, message: dict[str, Any]) -> str:
+        """Return a line for an error message: the kind of a message, the cell that it answers, and what is in it."""
+        parent = self.executions.get(message["parent_header"].get("msg_id", ""))
+        cell = repr(parent.code.strip()[:30]) if parent else "no cell"
+        return f"  {message['msg_type']} for {cell}: {str(message['content'])[:200]}"
 
 
 def _shown(executions: Any) -> str:
