@@ -109,7 +109,7 @@ def test_arguments_of_the_wrong_kind(keywords, words):
         ("abc", "must be a list of messages, such as load(path) gives, not str 'abc'"),
         (None, "must be a list of messages"),
         ({"role": "user"}, "must be a list of messages"),
-        ([1], "message 0 is no dict such as {'role': 'user', 'content': 'Hello'} but int 1"),
+        ([1], "message 0 must be a dict such as {'role': 'user', 'content': 'Hello'}, not int 1"),
     ],
 )
 def test_a_history_that_is_none(history, words):

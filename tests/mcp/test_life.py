@@ -131,7 +131,7 @@ def test_the_end_of_the_interpreter_ends_it():
     ("kind", "says"),
     [
         ("hang", "did not answer the handshake within {} s; its last lines on stderr: starting up …"),
-        ("garbage", "did not answer the handshake within {} s; 50 lines on its stdout were no MCP messages"),
+        ("garbage", "did not answer the handshake within {} s; 50 lines on its stdout were not MCP messages"),
         ("gone", "cannot be connected to: .*; its last lines on stderr: no database at localhost"),
     ],
 )

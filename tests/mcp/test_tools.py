@@ -291,7 +291,7 @@ def test_unusable_schemas(schema):
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ({"type": "object", "$schema": 3}, "is no valid JSON schema"),
+        ({"type": "object", "$schema": 3}, "is not a valid JSON schema"),
         ({"type": "object", "properties": {"a": {"default": float("nan")}}}, "that JSON cannot contain"),
         ({"type": "object", "properties": {"a": {"title": "\ud800"}}}, "that JSON cannot contain"),
         (
@@ -304,14 +304,14 @@ def test_unusable_schemas(schema):
         ),
         (
             {"type": "object", "title": "T", "properties": {"a": {"$ref": "#/title/0"}}},
-            "refers to a part that is no schema",
+            "refers to a part that is not a schema",
         ),
         (
             {
                 "type": "object",
                 "properties": {"a": {"$ref": "#/properties/b/maxLength"}, "b": {"maxLength": 5}},
             },
-            "refers to a part that is no schema",
+            "refers to a part that is not a schema",
         ),
     ],
 )

@@ -94,7 +94,7 @@ class SharedPage:
     def desk(self, server: JupyterServer, has_failed: Callable[[], bool] = lambda: False) -> Iterator[Desk]:
         """Return a Desk on this page. At its end, nothing is left for the next test: no settings, and no kernel but the shared one.
 
-        After a failure, the page and the shared kernel are closed, since something may still wait in them.
+        After a failure, the page and the shared kernel are closed, because something may still wait in them.
         """
         is_fine = False
         try:
@@ -124,7 +124,8 @@ class SharedPage:
 class Desk:
     """What one test does on a page, which other tests may have used before.
 
-    `errors` has the console's errors and uncaught exceptions. `outside` has the requests to other machines; the browser of `browser_context` does not send them.
+    `errors` has the console's errors and uncaught exceptions. `outside` has the requests to other machines; the browser of
+    `browser_context` does not send them.
     """
 
     def __init__(self, server: JupyterServer, page: Any) -> None:

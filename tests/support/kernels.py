@@ -1,4 +1,4 @@
-"""A live kernel, which a test uses as a front-end does. Nothing here can hang, since each wait has a time limit.
+"""A live kernel, which a test uses as a front-end does. Nothing here can hang, because each wait has a time limit.
 
     with LiveKernel() as kernel:
         run = kernel.submit("await something_with_a_button()")

@@ -172,7 +172,7 @@ SLIM_TOOLS = [
 
 
 def _slim():
-    """Start at once, since nothing is imported. The tool `slow` never answers; stderr says what happens to its calls."""
+    """Start at once, because nothing is imported. The tool `slow` never answers; stderr says what happens to its calls."""
     for line in sys.stdin:
         message = json.loads(line)
         method, parameters = message.get("method"), message.get("params") or {}

@@ -117,7 +117,7 @@ def find_port() -> int:
 
 async def _listen(connected: Callable[..., Any]) -> asyncio.Server:
     """Listen on a port below those that the system gives away. A kernel of another test may have been promised one of these, and
-    binds it only later. A process uses no port twice, since it remembers by the address what a server refuses.
+    binds it only later. A process uses no port twice, because it remembers by the address what a server refuses.
     """
     for port in itertools.islice(_PORTS, 100):
         with contextlib.suppress(OSError):

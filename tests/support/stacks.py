@@ -140,7 +140,7 @@ def _find_uv() -> str | None:
 
 def _install(python: str, *requirements: str) -> None:
     """Install with uv. If Python may write bytecode, it later compiles only the files that it imports, a third of all. If not,
-    all files are compiled now, since litellm without bytecode takes seconds more to import.
+    all files are compiled now, because litellm without bytecode takes seconds more to import.
     """
     if uv := _find_uv():
         _run(

@@ -77,7 +77,7 @@ def tell_sum(tmp_path, capsys):
 
 
 def test_the_sum_over_whole_steps(tell_sum):
-    """Counts are added; errors are failures; the status is 0, since pytest's own tells of failures."""
+    """Counts are added; errors are failures; the status is 0, because pytest's own tells of failures."""
     one, two = ("1/2 one", 0, {"passed": 3}), ("2/2 two", 1, {"passed": 1, "failed": 1, "errors": 2})
     assert tell_sum(one, two) == (0, "4 passed, 3 failed in 1.5 minutes")
 

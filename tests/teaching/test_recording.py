@@ -369,7 +369,7 @@ HEADER = '{"toolloop-recording": 1}\n'
     [
         ("", "is empty"),
         ('{"toolloop-recording": 99}\n', "version 99; this toolloop_jupyter reads 1"),
-        ('{"toolloop-recording": 1}\n{"call": 1}\nnot json\n', "line 3 is no line of a recording"),
+        ('{"toolloop-recording": 1}\n{"call": 1}\nnot json\n', "line 3 is not a line of a recording"),
         ('{"toolloop-recording": 1}\n{"sent": {"role": "user"}}\n', "line 2"),
         ("[1]\n", "line 1"),
         (HEADER + '{"call": 1}\n{"at": 0.1, "delta": {"content": "Hal"}}\n', "model call 1 is not complete"),
@@ -536,7 +536,7 @@ async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_
 
 
 async def test_a_first_call_that_cannot_be_written_stops_the_recording(tmp_path: Path) -> None:
-    """The recording stops with one message. It does not go on with a later call, since such a file could not be replayed."""
+    """The recording stops with one message. It does not go on with a later call, because such a file could not be replayed."""
     told: list[str] = []
     path = tmp_path / "lesson.jsonl"
     recorder = Recorder(path, on_stop=told.append)
@@ -719,5 +719,5 @@ def test_a_message_of_other_types(tmp_path: Path, line: dict[str, Any]):
     lines = [{"toolloop-recording": 1}, {"call": 1}, line, {"end": {"finish_reason": "stop"}}]
     path = tmp_path / "r.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    with pytest.raises(RecordingError, match="line 3 is no line of a recording"):
+    with pytest.raises(RecordingError, match="line 3 is not a line of a recording"):
         Replay(path)

@@ -349,7 +349,7 @@ class _Server:
                 result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
             finally:
                 self._askers.remove(asker)
-            # The result is read here, on the link's thread, since a long result would block the run's loop.
+            # The result is read here, on the link's thread, because a long result would block the run's loop.
             return read_result(tool, result)
 
         return work

@@ -76,7 +76,7 @@ class ServerLog:
         self._last = ""
         """The last part of the file's text before the file was emptied or removed."""
         self.noise = 0
-        """How many lines on the server's stdout were no MCP messages."""
+        """How many lines on the server's stdout were not MCP messages."""
 
     def open(self) -> TextIO:
         """Open the file for a server's process. After `trim` has emptied the file, the process goes on writing to it."""
@@ -94,12 +94,12 @@ class ServerLog:
         return hide(plain(settle_lines(self._last + self._read()))[-_TAIL:])
 
     def add_last_words(self, line: str) -> str:
-        """Add the last lines of stderr to `line`, and the number of lines on stdout that were no MCP messages."""
+        """Add the last lines of stderr to `line`, and the number of lines on stdout that were not MCP messages."""
         lines = [text.strip() for text in self.tail().splitlines() if text.strip()]
         if words := " / ".join(lines[-3:])[-_LAST_WORDS:]:
             line += f"; its last lines on stderr: {words}"
         if self.noise:
-            line += f"; {self.noise} line{'s' * (self.noise > 1)} on its stdout were no MCP messages"
+            line += f"; {self.noise} line{'s' * (self.noise > 1)} on its stdout were not MCP messages"
         return line
 
     def close(self) -> None:
@@ -239,7 +239,9 @@ class Link:
         if isinstance(error, MCPError):
             gone = self._target.kind == "http" and "session terminated" in str(error).lower()
             return error.code == CONNECTION_CLOSED or gone
-        if isinstance(error, TimeoutError):  # of `run_sync`: the server may still work on the call
+        if isinstance(
+            error, TimeoutError
+        ):  # `run_sync` raised this error: the server may still work on the call
             return False
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
@@ -388,7 +390,7 @@ class Link:
                     await _end_group(pid_file)
 
     async def _pass_on(self, read: Any, send: Any) -> None:
-        """Pass the server's messages on to the client, and count the lines that are no messages."""
+        """Pass the server's messages on to the client, and count the lines that are not messages."""
         async with send:
             async for message in read:
                 if isinstance(message, Exception):

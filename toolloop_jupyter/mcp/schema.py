@@ -47,7 +47,8 @@ _LONGEST_CHAIN = 50
 _MOST = 10
 """How many problems one message lists at most."""
 _MOST_EXPLAINED = 100
-"""How many problems are explained at most, if many of them are equal. The search for a similar name takes long."""
+"""How many problems are explained at most, if many of them are equal. (An explanation searches for a similar name, which
+takes long.)"""
 _TYPES = {
     "integer": "an integer",
     "number": "a number",
@@ -69,7 +70,7 @@ _ALONE = {
 }
 """If a schema has only these keywords, no other part of it allows an argument."""
 _ENDLESS = (
-    "no value can be checked, since the schema refers to itself without end; do not call the tool again: "
+    "no value can be checked, because the schema refers to itself without end; do not call the tool again: "
     "only the author of its server can correct the schema"
 )
 _TOO_DEEP = "nested too deep to be checked against the schema; send data with fewer levels"
@@ -104,7 +105,7 @@ def check_schema(schema: JsonSchema) -> None:
     for part in parts:
         _check_reference(part, look_up)
     if isinstance(attempt_call(_check_form, schema), Raised):
-        raise UnusableSchema("its schema is no valid JSON schema")
+        raise UnusableSchema("its schema is not a valid JSON schema")
     if isinstance(attempt_call(lambda: _check_form({**make_offered(schema), "$schema": _NEWEST})), Raised):
         raise UnusableSchema(
             "its schema uses an old draft and cannot be written in the newest draft, but providers require the newest draft"
@@ -123,7 +124,7 @@ def _check_reference(part: Any, look_up: Callable[[str], Any]) -> None:
             raise UnusableSchema(f"its schema refers to {where}")
         part = found.contents
         if not isinstance(part, (Mapping, bool)):
-            raise UnusableSchema("its schema refers to a part that is no schema")
+            raise UnusableSchema("its schema refers to a part that is not a schema")
     raise UnusableSchema(
         f"its schema refers to itself without end, or has more than {_LONGEST_CHAIN} references in a row"
     )
@@ -236,7 +237,7 @@ def _count(check: _Check) -> _Check:
 
 
 def _check_enum(validator: Validator, wanted: Any, instance: Any, schema: Any) -> _Errors:
-    """Check `enum`. Python compares the value with all choices first, since this is fast.
+    """Check `enum`. Python compares the value with all choices first, because this is fast.
 
     jsonschema's check is slow, but distinguishes 1 from true. So jsonschema gets only the choices that are equal in Python.
     """

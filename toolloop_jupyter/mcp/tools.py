@@ -181,7 +181,7 @@ def _describe_claims(annotations: object) -> str:
 def make_attribute(name: str, taken: Collection[str]) -> str:
     """Return the name of the attribute for the tool `name`: `name` itself if Python allows it and it is not in `taken`.
 
-    No attribute begins with "_", since other code looks for such methods. For example, IPython looks for `_repr_html_`.
+    No attribute begins with "_", because other code looks for such methods. For example, IPython looks for `_repr_html_`.
     """
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
     if made.startswith("_"):

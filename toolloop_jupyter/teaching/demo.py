@@ -82,7 +82,7 @@ def find_role(name: str) -> str:
 
 def find(kind: str, text: str) -> list[str]:
     """Return the pieces of `text` that match the pattern `PATTERNS[kind]`, in the order of the text."""
-    # Very long words are removed first, since the time of some patterns grows with the square of a word's length.
+    # Very long words are removed first, because the time of some patterns grows with the square of a word's length.
     text = re.sub(r"\S{300,}", " ", text[:20_000])
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
     matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
@@ -154,7 +154,7 @@ class Filler:
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
         """Return whether a value fits the schema. If Python cannot read the schema's pattern, return True."""
-        # `jsonschema` is imported here, and not at the top, since every notebook imports this module.
+        # `jsonschema` is imported here, and not at the top, because every notebook imports this module.
         kind = importlib.import_module("jsonschema").Draft202012Validator
         valid = kind({**schema, "$defs": self.defs}, format_checker=kind.FORMAT_CHECKER).is_valid
         try:

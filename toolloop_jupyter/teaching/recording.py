@@ -58,7 +58,7 @@ from .tape import (
 _numbers = itertools.count(1)
 _TOO_DEEP = "what the model sent is nested too deeply to be read again"
 _LONGEST_RESULT = 10_000_000
-"""The most characters of a recorded result that the model gets. They are many, since the recorded run has cut a long result."""
+"""The most characters of a recorded result that the model gets. They are many, because the recorded run has cut a long result."""
 
 
 class ReplayMismatch(PlainRefusal):
@@ -195,7 +195,7 @@ class Recorder(Observer):
         }
         usage = {name: value for name, value in usage.items() if value is not None}
         deltas = call.deltas
-        # A failed try has left its deltas before those of the answer.
+        # The deltas of a failed try stand before the deltas of the answer.
         if not is_same_message(deltas, reply.message):
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
@@ -399,7 +399,7 @@ def _read_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _make_failure(end: ReadObject) -> ProviderError:
-    """Return the error of a recorded failure. Without a recorded status, it has only the recorded message."""
+    """Return the error of a recorded failure. If no status was recorded, the error has only the recorded message."""
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])
     return PlainRefusal(str(end["error"]), 400)

@@ -314,7 +314,7 @@ class ScriptedModel(Answers):
         repeat_last: if true, the last turn answers all further calls. If not, a further call raises an error that says so.
         takes_images: if true, the model also gets the pictures in tool results.
 
-    Raises ScriptError for a value that is no turn; the message has the turn's number.
+    Raises ScriptError for a value that is not a turn; the message has the turn's number.
     """
 
     title: str = ""
@@ -452,7 +452,7 @@ class ModelOfRow(Answers):
         return made.begin_row(row)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Raise PlainRefusal, since only the models for the rows can answer."""
+        """Raise PlainRefusal, because only the models for the rows can answer."""
         raise PlainRefusal("this model is made for each row of a table; use it with amap or --each", 400)
 
 

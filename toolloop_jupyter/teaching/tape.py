@@ -52,7 +52,7 @@ _NO_OPTIONS = frozenset(
 
 
 class RecordingError(HarnessError, ValueError):
-    """Raised if a file is no recording or has an unknown version, or if no recording can be written to a path."""
+    """Raised if a file is not a recording, has an unknown version, or if no recording can be written to a path."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())  # a path in the message may contain an API key
@@ -130,7 +130,7 @@ def load_tape(path: Path) -> list[RecordedCall]:
     """Read a recording. Raises RecordingError if the file cannot be read or a line is wrong (with the line's number)."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
-            raise OSError(errno.EINVAL, "It is no file")
+            raise OSError(errno.EINVAL, "It is not a file")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
         why = getattr(error, "strerror", None) or error
@@ -156,7 +156,7 @@ def load_tape(path: Path) -> list[RecordedCall]:
                 first = error.errors()[0]
                 place = ".".join(str(one) for one in first["loc"] if re.fullmatch(r"\w+", str(one)))
                 why = f"{place or 'the whole line'}: {first['msg']}, got {first['input']!r:.60}"
-            raise RecordingError(f"{path.name}, line {number} is no line of a recording ({why})") from None
+            raise RecordingError(f"{path.name}, line {number} is not a line of a recording ({why})") from None
     if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
         raise RecordingError(
             f"{path.name}: model call {list_some(cut)} is not complete (the line with its end is missing); record it again"
@@ -215,13 +215,13 @@ def _find_fault(path: Path, *, exists: bool) -> str:
     if path.is_dir():
         return "it is a folder"
     if path.is_fifo() or path.is_socket():  # opening it may wait for ever
-        return "it is no file"
+        return "it is not a file"
     if not path.parent.is_dir():
         return f"there is no folder {shorten_path(path.parent)!r}"
     if not os.access(path if exists else path.parent, os.W_OK):
         return "no permission to write there"
     is_other = path.is_file() and not _is_tape(path)
-    return "the file is no recording, and would be overwritten; choose another file" if is_other else ""
+    return "the file is not a recording, and would be overwritten; choose another file" if is_other else ""
 
 
 def _is_tape(path: Path) -> bool:
@@ -244,7 +244,7 @@ def shorten_path(path: Path) -> str:
 
 
 def make_lines(number: int, call: RecordedCall, before: RecordedCall | None) -> list[JsonObject]:
-    """Return the lines of a call. What the call `before` it has as well is left out."""
+    """Return the lines of a call. Messages and tools that the earlier call `before` has, too, are left out."""
     kept = count_same(before.messages, call.messages) if before else 0
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
     head: JsonObject = {"call": number, "model": call.model}
@@ -311,7 +311,7 @@ def _is_private(name: str) -> bool:
 def _clean_text(text: str) -> str:
     """Hide what looks like an API key. A text that is the data of a file is replaced.
 
-    A picture is replaced by its kind, since a figure that is drawn again may differ in a few bytes. Any other file is replaced
+    A picture is replaced by its kind, because a figure that is drawn again may differ in a few bytes. Any other file is replaced
     by a digest.
     """
     if text.startswith("data:image/"):
@@ -386,7 +386,7 @@ def find_difference(
     """
     old = _list_parts(recorded.messages, recorded.tools, recorded.options.get("response_format"))
     new = _list_parts(messages, recorded.tools if tools is None else tools, wanted)
-    # The last part is on both sides the schema, so `zip` drops no difference. Of a tool (`who` is ""), the name says enough.
+    # The last part on both sides is the schema, so `zip` drops no difference. For a tool (`who` is ""), the tool's name says enough.
     for (place, who, *was), (place_now, who_now, *now) in zip(old, new, strict=False):
         if place == place_now and was != now:
             start = max(0, count_same(was[1], now[1]) - _AROUND)
@@ -405,7 +405,7 @@ def _list_parts(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield the parts of a request that are compared, each as (its place, who wrote it, the message's role, its text).
 
-    Only the role and the text are compared. The other two are words for a person.
+    Only the role and the text are compared. The place and the writer are words for a person.
     """
     names: dict[object, object] = {}  # call id -> name of the tool
     for number, message in enumerate(messages, 1):
@@ -423,7 +423,9 @@ def _show(text: str, start: int = 0) -> str:
 
 
 def find_nearest(recorded: Sequence[RecordedCall], messages: Sequence[ReadObject], position: int) -> int:
-    """Return the index of the recorded call with the messages most like `messages`; of several, prefer that at `position`."""
+    """Return the index of the recorded call whose messages are most similar to `messages`. If several calls are equally
+    similar, prefer the call at `position`.
+    """
     now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:

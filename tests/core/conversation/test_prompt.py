@@ -296,7 +296,7 @@ class Odd:
         (lambda _: ["  ", "\n"], "the prompt is empty"),
         (lambda _: 7, "a prompt is a text, or a list of texts"),
         (lambda f: ["x", f / "gone.pdf"], "cannot read the file .*gone.pdf.*No such file"),
-        (lambda f: ["x", f], "is no file"),
+        (lambda f: ["x", f], "is not a file"),
         (lambda f: ["x", f / "data.bin"], "data.bin is none of the files that a prompt takes"),
         (
             lambda _: ["x", Odd()],

@@ -137,7 +137,7 @@ EXCEPTIONS = {
     ),
     "closing answer with output": (
         {"tool_choice", "response_format"},
-        "the answer is asked for in words, since not every model takes both. It is the last request",
+        "the answer is asked for in words, because not every model takes both. It is the last request",
     ),
     "closing answer of a forced choice": ({"tool_choice"}, "the same, where the user forces a call"),
     "an empty answer to the question": (

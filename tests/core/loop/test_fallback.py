@@ -208,7 +208,7 @@ def fields_of(requests):
 
 
 async def test_fields_of_one_provider_do_not_go_to_another(two):
-    """Thoughts and signatures stay with the provider that made them, since others refuse them; also when the next turn goes back."""
+    """Thoughts and signatures stay with the provider that made them, because others refuse them; also when the next turn goes back."""
     more, _, other = two([], [calls(("add", {"a": 3, "b": 4})), answer("7.")])
     first = ScriptedModel([*THOUGHT, call("add", a=1, b=2)], error("busy", 503), "Back.")
     session = aagent_session(LOOP, model=first, tools=[add], options=more["options"])

@@ -62,7 +62,7 @@ def interleaved(rng, streams):
 
 
 def deltas(rng, text, reasoning, calls):
-    """The message in deltas. The first fragments of its calls come in the order of the calls, since that *is* their order."""
+    """The message in deltas. The first fragments of its calls come in the order of the calls, because that *is* their order."""
     made = [fragments(rng, n, *call) for n, call in enumerate(calls)]
     opening = [{"tool_calls": [fragment.pop(0)]} for fragment in made]
     words = [{"content": part} for part in cut(rng, text)]

@@ -351,7 +351,7 @@ async def test_a_session_may_change_to_a_model_that_does_not_see():
 
 @pytest.mark.parametrize("way", [True, "user"])
 async def test_recordings_hold_no_pictures_and_replay_all_the_same(tmp_path, way):
-    """A recording names a picture, but has no bytes of it, since these differ between versions of a package."""
+    """A recording names a picture, but has no bytes of it, because these differ between versions of a package."""
     path = tmp_path / "run.json"
     model = ScriptedModel(call("shots"), "Seen.", takes_images=way)
     await aagent(Harness.TOOL_LOOP, "Look.", model=model, tools=[shots], observer=Recorder(path))

@@ -248,7 +248,7 @@ def test_structures_are_strict_json():
 
 
 def test_the_same_text_in_every_run():
-    """Memory addresses are left out, since they change with each run."""
+    """Memory addresses are left out, because they change with each run."""
     assert "0x" not in text([object(), Silent(), Speaking(), lambda: 1, Silent().__init__])
 
 

@@ -392,7 +392,7 @@ async def test_on_error_stop():
     model = ScriptedModel(error("bad", 400))
     rows = await amap("{{row}}", list("abcdef"), model=model, concurrency=1, on_error="stop")
     assert len(rows) == 1
-    assert rows.message.startswith("stopped, since row 0 failed: ")
+    assert rows.message.startswith("stopped, because row 0 failed: ")
 
 
 def test_map_works_in_sync_code():

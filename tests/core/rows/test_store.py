@@ -80,7 +80,9 @@ async def test_failed_rows_are_tried_again(tmp_path):
     ],
 )
 async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
-    """With another prompt, system message, model, fallback, tool, output or option, a row is run again; with another limit it is not."""
+    """With another prompt, system message, model, fallback, tool, output or option, a row is run again; with another limit it
+    is not.
+    """
 
     def look(word: str) -> str:
         """Look."""
@@ -132,7 +134,7 @@ async def test_a_row_comes_back_whole(tmp_path):
 
 
 def test_a_row_without_a_run_can_be_written():
-    """A row without a result, since its prompt cannot be filled in, can be written and read."""
+    """A row without a result, because its prompt cannot be filled in, can be written and read."""
     row = tl.Row(3, "k", {"a": 1}, None, "the row has no 'b'", 0.5)
     assert decode_row(encode_row(row), 3, {"a": 1}, Output(str), tl.core.events.Presenter()) == row
 
@@ -271,7 +273,7 @@ def test_a_disk_that_is_really_full(tmp_path):
 
 
 async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
-    """If the store cannot be written, no other row begins, since the rows would be paid again. The value has the ended rows."""
+    """If the store cannot be written, no other row begins, because the rows would be paid again. The value has the ended rows."""
 
     def full(self, lines):
         raise OSError(28, "No space left on device")

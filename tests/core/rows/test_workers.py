@@ -53,7 +53,7 @@ def ask(messages: list[dict[str, object]]) -> object:
 
 @pytest.fixture(scope="module", autouse=True)
 def by_value():
-    """The functions of this file are pickled by value, like those of a notebook, since no worker can import this file."""
+    """The functions of this file are pickled by value, like those of a notebook, because no worker can import this file."""
     import sys
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -99,7 +99,9 @@ TABLE = pd.DataFrame(
 
 @pytest.mark.parametrize("executor", ["pool", "loky", "dask"], indirect=True)
 async def test_the_same_frame_as_on_one_loop(executor, tmp_path):
-    """Functions, classes and models of a notebook work in workers. Answers, transcripts, keys and the store are as without an executor."""
+    """Functions, classes and models of a notebook work in workers. Answers, transcripts, keys and the store are as without an
+    executor.
+    """
     given = {"tools": [look], "output": Label, "concurrency": 3}
     here = await amap("Rate {{text}}", TABLE, model=ScriptedModel(ask, label, name="m"), **given)
     store = tmp_path / "rows.jsonl"
@@ -292,7 +294,7 @@ async def test_failures_and_limits(pool):
         concurrency=1,
         on_error="stop",
     )
-    assert stopped.message.startswith("stopped, since row")
+    assert stopped.message.startswith("stopped, because row")
     assert len(stopped) < 400
 
 

@@ -129,7 +129,7 @@ def test_one_rule_for_names(name, does):
 
 @pytest.mark.parametrize("user", ["u:p@", "u:p@ss@", "u:a@b@c@", "u@"])
 def test_a_user_and_a_password_in_an_address(user):
-    """All before the last `@` is left out, since a password may contain one."""
+    """All before the last `@` is left out, because a password may contain one."""
     assert (
         hiding.leave_out_user(f"at http://{user}h.example/p and https://{user}h2")
         == "at http://h.example/p and https://h2"

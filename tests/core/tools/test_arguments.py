@@ -105,11 +105,11 @@ class TestParse:
 
     @pytest.mark.parametrize("raw", ['{"a":1,"a":1}', '{"b":{"a":1,"a":2}}'])
     def test_duplicate_keys(self, raw):
-        """A repeated key is refused at any depth, since nobody knows which value was meant."""
+        """A repeated key is refused at any depth, because nobody knows which value was meant."""
         assert refusal(raw) == 'arguments have "a" more than once'
 
     def test_line_breaks_inside_strings(self):
-        """Raw line breaks in a string are accepted, since many models send them and they have one meaning."""
+        """Raw line breaks in a string are accepted, because many models send them and they have one meaning."""
         assert parse_arguments('{"code":"a\n\tb"}') == {"code": "a\n\tb"}
 
     def test_half_a_surrogate_pair(self):
@@ -239,7 +239,7 @@ class Strictly(BaseModel):
 
 class TestJson:
     def test_strict_types_take_json(self):
-        """A strict model accepts a text for a date and an array for a tuple, since JSON has no other form for them."""
+        """A strict model accepts a text for a date and an array for a tuple, because JSON has no other form for them."""
 
         def work(x: Strictly, shade: Annotated[Shade, Strict()], day: dt.date | None = None):
             return x, shade, day

@@ -805,7 +805,7 @@ class TestValuesOfACall:
         assert made.bind({"x": 2}).run() == ([2], {"a": [2]})
 
     def test_a_sentinel_default_stays_itself(self):
-        """`x is MISSING` works, since only containers are copied."""
+        """`x is MISSING` works, because only containers are copied."""
         missing = object()
 
         def work(x: int = missing):

@@ -97,7 +97,7 @@ def test_threads(capsys):
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="threads start in a copy of the context there")
 def test_threads_of_two_tools_at_once(capsys):
-    """Two tools run side by side: the print of a thread without a context is not captured, since it may belong to either tool."""
+    """Two tools run side by side: the print of a thread without a context is not captured, because it may belong to either tool."""
     got, other, beside = [], [], contextvars.copy_context()
     with contextlib.ExitStack() as stack, capture(kept(got)):
         second = capture(kept(other))

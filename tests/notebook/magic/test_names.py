@@ -156,7 +156,7 @@ def test_names_in_braces_that_stay_are_told() -> None:
     names = {"title": "x", "_titel": 1}
     assert naming.note_unknown_names("{{title}} {{ title }} {{a b}} {{1}}", names) == []
     assert naming.note_unknown_names("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
-        ("{{titel}} is no variable, and is sent as typed; did you mean {{title}}?", "warning"),
+        ("{{titel}} is not a variable, and is sent as typed; did you mean {{title}}?", "warning"),
         ("there is no such variable, so this is sent as typed: {{nosuch}}, {{other}}", "info"),
     ]
 

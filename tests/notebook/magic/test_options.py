@@ -108,7 +108,7 @@ A_KEY = (
         ("--set temperature= 0.5", "--set takes one word without blanks: --set temperature=0.5"),
         (
             "--set model=other",
-            "--set model=… has no effect, since the run sets model itself; use --model",
+            "--set model=… has no effect, because the run sets model itself; use --model",
         ),
         ("--set x", "--set wants key=value, got 'x'"),
         (
@@ -253,14 +253,20 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--append=1", "--append takes no value; write --append"),
         (
             "--set max_tokens=10,000",
-            "--set max_tokens: 10,000 is no number: write a number without a comma, such as 10000 or 0.5",
+            "--set max_tokens: 10,000 is not a number: write a number without a comma, such as 10000 or 0.5",
         ),
         (
             "--temperature 0,5",
-            "--set temperature: 0,5 is no number: write a number without a comma, such as 10000 or 0.5",
+            "--set temperature: 0,5 is not a number: write a number without a comma, such as 10000 or 0.5",
         ),
-        ("--set temperature=$thing", "--set temperature: $thing is no variable: write thing, or {{thing}}"),
-        ("--set temperature={thing}", "--set temperature: {thing} is no variable: write thing, or {{thing}}"),
+        (
+            "--set temperature=$thing",
+            "--set temperature: $thing is not a variable: write thing, or {{thing}}",
+        ),
+        (
+            "--set temperature={thing}",
+            "--set temperature: {thing} is not a variable: write thing, or {{thing}}",
+        ),
         ("--fallbacks x", "there is no --fallbacks; write --fallback"),
         ("--fallback", "--fallback wants a value; write --fallback MODEL"),
         ("--budget 0", "budget must be > 0 US dollars, got 0"),
@@ -308,7 +314,9 @@ def test_a_setting_that_is_none_is_refused(name: str, value: object, message: st
 
 
 def test_settings_are_read_as_options_are() -> None:
-    """A number, a list, True and False may come as text, from a file or a command line; None and "" unset; reset forgets all but `ask`."""
+    """A number, a list, True and False may come as text, from a file or a command line; None and "" unset; reset forgets all
+    but `ask`.
+    """
     settings: Any = ToolLoop()
     settings.max_turns, settings.tools, settings.timeout, settings.ask = "3", "a,b", 5, "input"
     settings.times = "False"

@@ -169,7 +169,7 @@ def test_a_failed_call_says_what_went_wrong():
         (Decision(True, by="click", at=0.0), "approved by click"),
         (Decision(True, by="click", scope="run"), "all calls in this run"),
         (Decision(False, "wrong table", by="click"), "wrong table"),
-        (Decision(False, "", by="unattended"), "denied as nobody is there"),
+        (Decision(False, "", by="unattended"), "denied because nobody is there"),
         (Decision(True, by="policy"), "approved by the policy"),
     ],
 )

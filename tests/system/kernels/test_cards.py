@@ -329,7 +329,7 @@ def test_a_click_does_not_overtake_a_change_on_its_card(kernel):
     shell = kernel.create_subshell()
     cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
     kernel.click("Deny", subshell=shell)
-    kernel.wait_for_text("? f(x=2")  # this card is held for a moment, since a click came just before
+    kernel.wait_for_text("? f(x=2")  # this card is held for a moment, because a click came just before
     kernel.click("Edit", subshell=shell)
     field = kernel.wait_until(
         lambda: [one for one in kernel.open_widgets("TextModel") if one.description == "x"]

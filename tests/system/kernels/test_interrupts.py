@@ -41,7 +41,7 @@ def stop(live, cell, *pauses):
 
 
 def printed(live, expression):
-    """Return what a cell prints. The kernel may abort the cell, since an earlier cell has failed; then send it again."""
+    """Return what a cell prints. The kernel may abort the cell, because an earlier cell has failed; then send it again."""
     for _ in range(20):
         done = live.execute(f"print({expression})")
         if done.status != "aborted":

@@ -185,7 +185,7 @@ def test_session_goes_on_and_is_listed(kernel):
         ("%%toolloop --max-turns 0\nhi", "toolloop: max_turns must be >= 1, got 0"),
         ("%%toolloop --max-cost -1\nhi", "toolloop: max_cost must be > 0 US dollars, got -1"),
         ("%%toolloop --max-model-calls 0\nhi", "toolloop: max_model_calls must be >= 1, got 0"),
-        ("%toolloop reviev", "toolloop: %toolloop reviev is no command"),
+        ("%toolloop reviev", "toolloop: %toolloop reviev is not a command"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_error(kernel, cell, message):

@@ -106,5 +106,5 @@ def test_nbclient_is_known():
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(book, timeout=120).execute()
     assert book.cells[-1].outputs[0].text == "True\n"
-    assert "denied as nobody is there" in str(book.cells[3].outputs)
+    assert "denied because nobody is there" in str(book.cells[3].outputs)
     assert "waiting for you" not in str(book.cells[3].outputs)

@@ -33,7 +33,8 @@ Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
 """A kind of content that not every model takes."""
 NameCode: TypeAlias = Callable[[str], str]
-"""Takes a traceback. Returns the traceback with a cell's name in place of the file name that the kernel gave to the cell."""
+"""A function that takes a traceback. It returns the traceback with the name of each cell in place of the file name that the
+kernel gave to the cell."""
 
 MOST_FILE = 20_000_000
 """The most bytes that one file may have."""
@@ -310,7 +311,7 @@ def _read_part(given: Mapping[str, object]) -> Part:
         raise ArgumentInvalid(
             f"a part of the prompt with the type {kind!r} is JSON data such as {example}; to send a dict as text, use str(value)"
         )
-    return join_surrogates_in(part)  # type: ignore[no-any-return]  # a dict, since `part` is one
+    return join_surrogates_in(part)  # type: ignore[no-any-return]  # a dict, because `part` is one
 
 
 def _read_file(path: Path) -> bytes:
@@ -323,7 +324,7 @@ def _read_file(path: Path) -> bytes:
         raise ArgumentInvalid(f"cannot read the file {str(path)!r}: {why}") from None
     if data is None:
         raise ArgumentInvalid(
-            _explain_size(path.name, size) if path.is_file() else f"{str(path)!r} is no file"
+            _explain_size(path.name, size) if path.is_file() else f"{str(path)!r} is not a file"
         )
     return data
 

@@ -31,7 +31,7 @@ class Raised:
 def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
     """Call `code(*arguments)` and return its value. If an exception is raised, return the exception as `Raised`.
 
-    KeyboardInterrupt and ToolStopped are not returned but raised, since they come from outside of `code`.
+    KeyboardInterrupt and ToolStopped are not returned but raised, because they come from outside of `code`.
     """
     try:
         return code(*arguments)
@@ -57,7 +57,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 def list_inner(error: BaseException) -> tuple[BaseException, ...]:
     """Return the errors of an exception group; () for any other error."""
-    # `BaseExceptionGroup` is found by its name, since on Python 3.10 a separate package defines it.
+    # `BaseExceptionGroup` is found by its name, because on Python 3.10 a separate package defines it.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
     return inner if type(inner) is tuple else ()

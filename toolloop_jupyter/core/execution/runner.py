@@ -102,7 +102,9 @@ async def attempt_apart(
         return value
 
     task = loop.create_task(attempt(work_and_wake()))
-    task.add_done_callback(wake)  # after an error or a cancel, `work_and_wake` does not call `wake`
+    task.add_done_callback(
+        wake
+    )  # needed after an error or a cancel: `work_and_wake` has then not called `wake`
     try:
         await ended
     except asyncio.CancelledError:
@@ -423,11 +425,13 @@ class _Worker(threading.Thread):
                 with STOP_LOCK:
                     job.ended = True
                     takes_more = not self._asked_to_stop
-                    if takes_more:  # before the outcome is delivered, so that the next call finds this thread
+                    if (
+                        takes_more
+                    ):  # this comes before the outcome is delivered: then the next call can find this thread
                         self.name = IDLE_THREAD
                         _waiting.append(self)
                 job.deliver(outcome)
-                del job, outcome  # else the waiting thread would keep a tool's objects in memory
+                del job, outcome  # otherwise, the waiting thread would keep a tool's objects in memory
                 if not takes_more:
                     return
 

@@ -64,8 +64,8 @@ class Output:
 
         If strict mode accepts the schema of a pydantic class unchanged, the class itself is sent, as in LiteLLM's own loop.
         LiteLLM then turns strict mode on. Otherwise, the schema is adapted to strict mode and sent. If strict mode cannot
-        express the type (free-form dicts), `strict` is False. All providers want an object, so a type that is no object (a
-        list, a number) becomes the field `value` of an object.
+        express the type (free-form dicts), `strict` is False. All providers want an object, so a type that is not an object
+        (a list, a number) becomes the field `value` of an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel):
             is_kept = not any("default" in node or "oneOf" in node for node in walk_schema(self.schema))

@@ -81,7 +81,7 @@ def check_names(policy: Mapping[object, object], tools: Sequence[Tool]) -> None:
     """Raise ValueError if a key of `policy` seems to be a misspelt tool name, and the mistake makes `policy` less strict.
 
     For example, with `{"delte": "ask", "*": "full"}` the tool `delete` would run without a question. A key that resembles
-    no tool name is allowed, since one mapping may serve several runs.
+    no tool name is allowed, because one mapping may serve several runs.
     """
     known = {tool.name for tool in tools}
     rules: dict[object, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
@@ -295,7 +295,7 @@ class Allowed:
         return Allowed(dict(self._kept))
 
     def forget_from(self, turn: int) -> None:
-        """Forget the decisions of turn number `turn` and later turns, since the session forgets these turns."""
+        """Forget the decisions of turn number `turn` and later turns, because the session forgets these turns."""
         self._kept = {name: kept for name, kept in self._kept.items() if kept[2] < turn}
 
 

@@ -244,7 +244,7 @@ class Turn:
 
     @functools.cached_property
     def asks_in_words(self) -> bool:
-        """True if a user message has to ask for `output=`, since the model takes no `response_format` with tools."""
+        """True if a user message has to ask for `output=`, because the model takes no `response_format` with tools."""
         output = self.config.output
         specs = [tool.spec for tool in self.config.tools]
         return output is not None and not takes_response_format(

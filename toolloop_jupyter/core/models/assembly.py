@@ -153,7 +153,7 @@ class Assembly:
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """Return the assistant message in OpenAI format, with the fields that the provider wants back.
 
-        A tool call gets a new id if its id is in `used_ids`, since each id may occur only once in a conversation.
+        A tool call gets a new id if its id is in `used_ids`, because each id may occur only once in a conversation.
         """
         self.end()
         calls = list(self.calls.as_sent(set(used_ids))) if self.calls else []
@@ -454,7 +454,7 @@ class Words:
         self._opening = ""
         """The opening tag of the thought that is being read; "" outside of the tags."""
         self._held = ""
-        """Text that is held back, since it may be the beginning of a tag."""
+        """Text that is held back, because it may be the beginning of a tag."""
         self._is_plain = False
         """True if tags no longer count: all further text is shown as it is."""
 

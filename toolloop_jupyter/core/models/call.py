@@ -5,7 +5,7 @@ LiteLLM. The chunks have the same form in both cases.
 
 If `completion_kwargs` has `num_retries`, this module itself repeats a failed model call, up to that number of times. Before
 each retry, it waits for the time in the provider's `Retry-After` header. If there is no such header, each wait is longer
-than the one before. A retry is safe, since no tool call of the failed answer has run.
+than the one before. A retry is safe, because no tool call of the failed answer has run.
 
 With `num_retries`, LiteLLM's own retries are turned off. LiteLLM (1.110) would multiply the number by the retries of the
 provider's client. It cannot retry a stream that breaks off, and it does not report that it waits. Without `num_retries`,

@@ -213,7 +213,7 @@ def ensure(model: str) -> None:
 
 
 def _make_handler(litellm: ModuleType, provider: str) -> object:
-    """Return the object that LiteLLM calls for the models of `provider`. Its class is made here, since it needs `litellm`."""
+    """Return the object that LiteLLM calls for the models of `provider`. Its class is made here, because it needs `litellm`."""
 
     class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # LiteLLM is loaded late, so its types are unknown
         def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
@@ -246,7 +246,7 @@ async def _stream_to_litellm(
     try:
         async for chunk in chunks:
             choice = chunk.pop("choices")[0]
-            # LiteLLM gets a copy of the delta, since LiteLLM writes an index and a type into the tool calls.
+            # LiteLLM gets a copy of the delta, because LiteLLM writes an index and a type into the tool calls.
             delta = copy.deepcopy(choice["delta"])
             if delta and first:
                 delta, first = {"role": "assistant", **delta}, False
@@ -340,7 +340,7 @@ def _make_readable(delta: object) -> None:
     """Change fields of a delta into text. Otherwise LiteLLM (1.110) would drop these fields silently.
 
     The fields are: content that is a list of parts (Mistral's form, which can include thinking), ids that are numbers, and
-    arguments that are JSON data. Attachments are added to the field `images`, since LiteLLM passes on no other field for these.
+    arguments that are JSON data. Attachments are added to the field `images`, because LiteLLM passes on no other field for these.
     """
     fields, extra = getattr(delta, "__dict__", {}), getattr(delta, "__pydantic_extra__", None)
     content = fields.get("content")

@@ -94,7 +94,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return True if a retry would fail, too, since the provider refuses the request itself."""
+    """Return True if a retry would fail, too, because the provider refuses the request itself."""
     cause = getattr(error, "original_exception", None) or error
     return read_status(cause) in _FINAL or not _FINAL_KINDS.isdisjoint(_list_kinds(cause))
 

@@ -3,7 +3,7 @@
 A run keeps the model, the address and the API key with which it was started. Some options of LiteLLM (1.110) silently send
 a call to another model or address, with the same API key: `fallbacks`, `client`, `model_list`, … These options are refused by
 name before the run starts. If the run uses a gateway, options for one provider's address or account are refused, too.
-These options are also refused inside `extra_body`, since a gateway reads `extra_body` like the request itself. An option that is
+These options are also refused inside `extra_body`, because a gateway reads `extra_body` like the request itself. An option that is
 not listed here belongs to one provider, and is passed on.
 """
 

@@ -42,7 +42,7 @@ EXCEPTIONS: Mapping[int | None, str] = {
 _FINAL = frozenset(
     {"BadRequestError", "AuthenticationError", "PermissionDeniedError", "NotFoundError", "Timeout"}
 )
-"""Errors that are raised unchanged also in the middle of a stream. Any other ProviderError becomes an AnswerBroken there."""
+"""Errors that are raised unchanged, even in the middle of a stream. There, any other ProviderError becomes an AnswerBroken."""
 _FINISH_REASONS = frozenset({"length", "tool_calls", "function_call", "content_filter"})
 """OpenAI's finish reasons, without "stop". Any finish reason that is not listed here becomes "stop"."""
 

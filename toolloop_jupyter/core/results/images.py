@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..execution import attempt_call
 
-_MOST = 10  # at most this many axes of a figure, and lines of one set of axes, are listed
+_MOST = 10  # at most this many axes of a figure are listed, and at most this many lines of each of these axes
 _MOST_PARTS = 100  # at most this many items of a list or a dict are searched for pictures
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _NEVER_PICTURES = (str, int, float, bool, type(None))
@@ -37,7 +37,7 @@ MOST_THUMBNAIL = 100_000
 
 
 def detect_format(data: bytes | bytearray) -> str:
-    """Return the format of a picture from its first bytes: "png", "jpeg", "gif" or "webp"; "" if `data` is no picture."""
+    """Return the format of a picture from its first bytes: "png", "jpeg", "gif" or "webp"; "" if `data` is not a picture."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "")
@@ -66,7 +66,7 @@ def is_drawable(value: object) -> bool:
         return detect_format(value[:16]) != ""
     if find_figure(value) is not None or _is_plotly(value):
         return True
-    # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
+    # Methods are looked up on the type, because instances of proxies and mocks seem to have every attribute.
     kind = type(value)
     return not isinstance(value, type) and any(callable(getattr(kind, name, None)) for name in _METHODS)
 

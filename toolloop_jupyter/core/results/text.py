@@ -229,7 +229,7 @@ def _describe_object(value: object) -> str:
     text = _ADDRESS.sub("", str(value)) if own else ""
     if text and not text.startswith("<"):
         return text
-    # Methods are looked up on the type, since instances of proxies and mocks seem to have every attribute.
+    # Methods are looked up on the type, because instances of proxies and mocks seem to have every attribute.
     for name in _VIEWS:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
             if name == "_repr_html_":

@@ -5,7 +5,7 @@ person.
 
 The speed is controlled as in TCP congestion control. If calls come too fast, the provider refuses a call (status 429 or
 529). Then all rows pause for the time that the provider states, and the allowed number of simultaneous calls is halved. Each
-answered call lets this number grow again. It grows slowly, since the provider would soon refuse calls again.
+answered call lets this number grow again. It grows slowly, because the provider would soon refuse calls again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .job import RunState
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
-"""HTTP statuses that every row would get, since the API key, the account, the permission or the model's name is wrong."""
+"""HTTP statuses that every row would get, because the API key, the account, the permission or the model's name is wrong."""
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 """If the message of a 429 error contains one of these texts, a pause does not help. All texts are in lower case."""
 LONGEST_PAUSE = 30.0
@@ -53,7 +53,7 @@ class Pace(Gate):
         """The first call in the queue holds this lock, and waits for `_changed`."""
         self._changed = asyncio.Event()
         self._locks: defaultdict[object, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Identity of a tool's function (see `identify`) -> lock. The identity stays valid, since the run keeps all functions
+        """Identity of a tool's function (see `identify`) -> lock. The identity stays valid, because the run keeps all functions
         alive. The lock for questions to the person is stored under None."""
 
     @property

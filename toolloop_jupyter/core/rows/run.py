@@ -176,7 +176,7 @@ class RowsRun:
         if options.executor is None:
             self._runner = RowTasks(self._config, options.concurrency, self._state)
         else:
-            from .workers import Workers  # imported late, since only executors need multiprocessing
+            from .workers import Workers  # imported late, because only executors need multiprocessing
 
             # A worker does not see the cost of other runs. So its limit is at most what is left of the budget now.
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
@@ -303,7 +303,7 @@ class RowsRun:
         if row.error is not None and self._state.is_final:
             self._state.end(row.error, cut=True)
         elif row.error is not None and self._options.on_error == "stop":
-            self._state.end(f"stopped, since row {row.number} failed: {row.error}")
+            self._state.end(f"stopped, because row {row.number} failed: {row.error}")
         if limit := self._pace.find_limit() or SPENDING.explain_limit():
             self._state.end(limit)
         self._state.wake()

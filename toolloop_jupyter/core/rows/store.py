@@ -216,7 +216,7 @@ class Store:
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Read all lines. Return the size of the complete lines in bytes. Raises ArgumentInvalid if this is no store of rows."""
+        """Read all lines. Return the size of the complete lines in bytes. Raises ArgumentInvalid if the file is not a store of rows."""
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")

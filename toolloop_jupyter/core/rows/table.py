@@ -151,7 +151,7 @@ class RowPrompt:
 
         A name in double braces stands for a column, else for one of `variables`. Raises ArgumentInvalid for a name that is
         neither, for a name that two columns have, for a variable that cannot be written as text, and for a prompt that names
-        no column, since the prompt would be the same for all rows.
+        no column, because the prompt would be the same for all rows.
         """
         self._text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in IN_BRACES.finditer(text)}
@@ -206,7 +206,7 @@ class RowPrompt:
 
 def _read_names(typed: str) -> tuple[str, ...]:
     """Return the names that a text in double braces may mean: the text; the text without blanks around it; the same in NFKC
-    form, since Python changes the names of variables to NFKC form.
+    form, because Python changes the names of variables to NFKC form.
     """
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)

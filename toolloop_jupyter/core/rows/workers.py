@@ -218,7 +218,7 @@ class Workers:
             future.cancel()
 
     def _renew(self, broken: Executor) -> None:
-        """Replace a broken pool with a new pool of the same kind. Dask's executor stays, since its cluster has other workers."""
+        """Replace a broken pool with a new pool of the same kind. Dask's executor stays, because its cluster has other workers."""
         if broken is not self._executor:
             return  # another chunk has replaced the pool already
         loky: Any = sys.modules.get("loky")
@@ -260,7 +260,7 @@ def _receive_rows(take: Callable[[bytes], object]) -> Iterator[Address]:
         yield listener.address, key
     finally:
         is_closed.set()
-        # Connecting wakes the thread that waits in `accept`. Nothing is sent, since this thread may have ended already.
+        # Connecting wakes the thread that waits in `accept`. Nothing is sent, because this thread may have ended already.
         woken = attempt_call(socket.create_connection, listener.address, 1.0)
         if not isinstance(woken, Raised):
             woken.close()

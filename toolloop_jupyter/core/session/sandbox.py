@@ -1,6 +1,6 @@
 """Finds the files that a turn has changed in a folder.
 
-`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop, a sandbox does not confine the tools, since they are Python
+`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop, a sandbox does not confine the tools, because they are Python
 functions of this process. It only names the folder that is searched for changed files: a path, or a sandbox object of LiteLLM.
 """
 

@@ -119,7 +119,7 @@ class Channel:
             loop.call_soon_threadsafe(self.stop, reason)
 
     async def run_to_end(self, turn: Turn, watch: Watch | None) -> TurnEnd:
-        """Run the turn and return how it ended, also if the session has stopped it. If other code cancels the task, raise
+        """Run the turn and return how the turn ended, even if the session has stopped it. If other code cancels the task, raise
         CancelledError.
         """
         outcome, note, self._is_running = Outcome(TurnEnd()), "", True

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 HIDDEN = "[key]"
 SHORTEST = 8
-"""A shorter key is not hidden, since it looks like a word: local servers have keys such as "EMPTY"."""
+"""A shorter key is not hidden, because it looks like a word: local servers have keys such as "EMPTY"."""
 
 _NAME = re.compile(
     r"auth(?!ors?(?:$|[-_]))|secret|passw|passphrase|cookie|credential|(?:keys?|token|sig|signature)(?:$|[-_])|headers?$"
@@ -32,7 +32,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
-"""Options in which every value counts as a key, since any header may contain one. The headers in `_WELL_KNOWN` do not count."""
+"""Options in which every value counts as a key, because any header may contain one. The headers in `_WELL_KNOWN` do not count."""
 _WELL_KNOWN = re.compile(
     r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
     r"|x-litellm-(tags|spend-logs-metadata)",
@@ -142,7 +142,7 @@ _NO_KEY = re.compile(
     r"|(?:~|\.{1,2}|[A-Za-z]:)[/\\].*|/.*\.\w{1,8}|(?:/[A-Z]?[a-z_.-]*\d{0,4})+"
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
-"""Values that are not hidden, since they often appear in texts for other reasons: words ("not-needed", "production"), paths of
+"""Values that are not hidden, because they often appear in texts for other reasons: words ("not-needed", "production"), paths of
 files, and web addresses without a user, a query or a long part. But a text that begins with a slash may also be a key in base64.
 """
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")

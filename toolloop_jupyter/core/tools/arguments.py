@@ -126,7 +126,7 @@ class Arguments:
         changed = {key: one for key, one in parse_arguments(edited, self.tool).items() if key not in same}
         for value in filter(holds_note, changed.values()):
             raise InvalidArguments(
-                f"{shorten_json(value)}: the hidden value is lost, since you changed this argument; "
+                f"{shorten_json(value)}: the hidden value is lost, because you changed this argument; "
                 f"type the hidden value again; {self.tool} was not run"
             )
         sent = {key: one.sent for key, one in untouched.items() if one.sent is not MISSING}
@@ -490,7 +490,7 @@ def shorten_json(value: object) -> str:
     """Return the value as JSON, shortened to at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
-    # Only the first parts of the JSON text are made. They are enough, since each part has at least one character.
+    # Only the first parts of the JSON text are made. They are enough, because each part has at least one character.
     parts = attempt_call(lambda: [*itertools.islice(_ENCODER.iterencode(value), _SHOWN + 1)])
     text = shorten_repr(value) if isinstance(parts, Raised) else "".join(parts)
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent

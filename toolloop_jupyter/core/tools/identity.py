@@ -8,7 +8,7 @@ now. The parts of a version are:
   list, dict, set or tuple, its parts are included, too;
 - for an object that is called, or whose method is called: its identity, and the functions in its attributes.
 
-A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection can change unnoticed, since only its
+A version is *fixed* if no part can change unnoticed. A DataFrame, a model or a connection can change unnoticed, because only its
 identity is listed. If a version has such a part, it is not fixed, and an approval holds only for one call. What a function looks
 up while it runs, such as a global, is not part of its version.
 """
@@ -161,7 +161,7 @@ def _read_layer(code: object) -> str:
     """Return the source of a layer's code; "" if there is no source."""
     if not isinstance(code, types.CodeType):
         return ""
-    # `getsource` gets the code object, since for a function it would return the source of the wrapped function. If the file has
+    # `getsource` gets the code object, because for a function it would return the source of the wrapped function. If the file has
     # changed, `getsource` may raise any error.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # the same text that `inspect` has just read

@@ -33,7 +33,7 @@ from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""Means that the JSON that was sent for a part of a value is not known, since a validator has changed the whole value."""
+"""Means that the JSON that was sent for a part of a value is not known, because a validator has changed the whole value."""
 PLAIN = frozenset({str, int, bool, type(None)})
 """The types of values that are their own JSON, and that cannot change."""
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})

@@ -58,7 +58,7 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def enum_schema(self, schema: EnumSchema) -> JsonSchema:
-        """Raise TypeError for an Enum without members, at any depth of the schema, since no value is valid for this Enum."""
+        """Raise TypeError for an Enum without members, at any depth of the schema, because no value is valid for this Enum."""
         made: JsonSchema = super().enum_schema(schema)
         if made.get("enum") == []:
             raise TypeError(f"{made.get('title')} has no members; a member is written A = 'a', not A: 'a'")
@@ -110,7 +110,7 @@ def _is_plain_type(annotation: object) -> bool:
 
 @functools.lru_cache(maxsize=128)
 def _build_once(parameters: tuple[Parameter, ...], _: tuple[type, ...]) -> tuple[Validator, JsonSchema]:
-    """Build the validator and the schema of plain parameters. The cache helps, since each `agent()` describes its tools anew."""
+    """Build the validator and the schema of plain parameters. The cache helps, because each `agent()` describes its tools anew."""
     return _build_anew(parameters)
 
 

@@ -138,7 +138,7 @@ def take_out_of_partials(function: Function) -> Function:
 def find_kind(function: Function) -> FunctionKind:
     """Return how the function runs. Partials around it make no difference.
 
-    A sync wrapper around an async function is "sync". It may return the coroutine, since a "sync" tool may return an awaitable.
+    A sync wrapper around an async function is "sync". It may return the coroutine, because a "sync" tool may return an awaitable.
     """
     function = take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):

@@ -162,7 +162,7 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """Return the Tool. Its `function` is always the same object, since an approval for all calls holds for one function."""
+        """Return the Tool. Its `function` is always the same object, because an approval for all calls holds for one function."""
 
 
 class ToolSource(ABC):
@@ -216,8 +216,8 @@ def tool(
             thread that calls `agent()` or `session.run()`, or on the thread of a sync stream's background loop.
         max_result: how many characters of a result the model gets.
         capture_output: True also gives the model the output that the function prints.
-        parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, it runs for
-            one row after the other, also if it is async, since the functions of a notebook share variables.
+        parallel: True lets the tool run for several rows at the same time (`amap`, `%%toolloop --each`). By default, it runs
+        for one row after the other, even if it is async, because the functions of a notebook share variables.
     """
     numbers = make_plain_number(timeout), make_plain_number(max_result)
     settings = ToolSettings(permissions, numbers[0], thread, numbers[1], capture_output, parallel)
@@ -225,7 +225,7 @@ def tool(
     faults = [_CHECKS[key].find_fault(key, value) for key, value in given.items() if value is not None]
     problems = [f"@tool: {fault}" for fault in faults if fault]
     if not problems and name is not None:
-        name = str.__str__(name)  # an exact str, since a subclass may claim to equal anything
+        name = str.__str__(name)  # an exact str, because a subclass may claim to equal anything
         problems += [] if name.strip() else [f"@tool: name must not be empty, got {name!r}"]
     if problems:
         raise ToolDefinitionError(problems)

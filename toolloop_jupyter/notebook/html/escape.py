@@ -4,7 +4,7 @@ A person who allows or denies a call must see every character (`visible`) and ev
 prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
 prose must not deceive the person (`prose`). Pages, terminals and files show the same name for a hidden character, for example
 ⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
-`inline` everywhere else, since MathJax looks for `$` there. The HTML of a value or a display passes through `clean_html`.
+`inline` everywhere else, because MathJax looks for `$` there. The HTML of a value or a display passes through `clean_html`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def counted(count: int, word: str, plural: str = "") -> str:
 
 # nh3 removes all elements and attributes of foreign HTML that are not allowed here. Text, tables and links (http, https, mailto)
 # remain. A picture remains if its data is in the HTML itself. Styles, classes and ids are removed: with them, the HTML could draw
-# over the page or get styles of the front-end. The tags of headings are removed, since JupyterLab would list the headings in its
+# over the page or get styles of the front-end. The tags of headings are removed, because JupyterLab would list the headings in its
 # table of contents. The result closes all its own elements, and no element of the page.
 
 MOST_IMAGE = 3_000_000  # if a picture's address (`data:…`) has more characters, the picture is removed

@@ -1,7 +1,7 @@
 """Turn the Markdown text of a model (CommonMark with tables and strikethrough) into HTML that loads nothing and runs no code.
 
 Raw HTML in the text is shown as text. Links have only http, https and mailto addresses, and the address can be seen. Images
-become links, since the request for a picture can send data to the picture's server. Headings are `<p>` elements, since JupyterLab
+become links, because the request for a picture can send data to the picture's server. Headings are `<p>` elements, because JupyterLab
 would put `<h1>` to `<h6>` into the notebook's table of contents. `guard_math` hides each `$` outside of formulas from MathJax.
 """
 
@@ -32,7 +32,7 @@ LONGEST = 200_000  # if a text has more characters, it is shown without formatti
 _MARKS, MOST_MARKS = "![]*_~|`$\\<\n", 6_000
 """`_MARKS` cost the parser much time. A text with more than `MOST_MARKS` of these characters is shown without formatting."""
 _QUOTE, _MARKS_OF_A_QUOTE = re.compile(r"^[ \t]*>", re.MULTILINE), 20
-"""The beginning of a quoted line. One such line counts as 20 of the `_MARKS`, since it costs the parser (markdown-it-py 4) much
+"""The beginning of a quoted line. One such line counts as 20 of the `_MARKS`, because it costs the parser (markdown-it-py 4) much
 time: the parser looks for the end of the quote in all later lines."""
 _DEEPEST_INLINE = 10
 
@@ -78,7 +78,7 @@ def _render(
 
 
 def _find_rank(level: int, env: EnvType) -> int:
-    """Return the level of a heading for a screen reader: from 2 on, since the page's title has level 1, and without gaps."""
+    """Return the level of a heading for a screen reader: from 2 on, because the page's title has level 1, and without gaps."""
     above: list[int] = env.setdefault("headings", [])
     while above and above[-1] >= level:
         above.pop()
@@ -91,7 +91,7 @@ def _write_words(text: str) -> str:
 
 
 def _make_link_tag(target: str) -> str:
-    # The `title` shows the real address, since a link's text may name another address. Untrusted notebooks keep the `title`.
+    # The `title` shows the real address, because a link's text may name another address. Untrusted notebooks keep the `title`.
     address = html.escape(target)
     return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
 
@@ -180,7 +180,8 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # its size is limited: without very many rows, and without a length behind `\\`. All other formulas are shown as source.
 #
 # A `$` can also mean money. As in pandoc and dollarmath, a formula has no space directly inside its `$` signs, and no letter or
-# digit directly outside. A text is no formula if it is an amount followed by words, or if it looks like `${A}:${B}` in a shell.
+# digit directly outside. A text between two `$` signs is not a formula if it is an amount followed by words, or if it looks
+# like `${A}:${B}` in a shell.
 
 LONGEST_FORMULA = 2_000  # characters; without a limit, the search for the end of a formula could take long
 _DEEPEST = 20
@@ -224,7 +225,7 @@ _ENVIRONMENTS = frozenset(
     gather* split equation equation* multline multline*
     """.split()  # noqa: SIM905 - a list reads better without its quotation marks
 )
-# `\\` (a new row) is tried first: letters after `\\` are no macro's name.
+# `\\` (a new row) is tried first: letters after `\\` are not the name of a macro.
 _MACRO = re.compile(r"\\(\\|[A-Za-z]+)")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 # `\\[9999em]` makes a gap of this height. The column format of an `array` can contain lengths and repetitions.
@@ -307,7 +308,7 @@ _WHOLE_LINES = re.compile(r"\$\$(.+?)\$\$[ \t]*$|\\\[(.+?)\\\][ \t]*$", re.DOTAL
 
 
 def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - markdown-it calls it so
-    """Read a formula that fills whole lines. This rule runs before the rule for lists, since such lines may look like a list."""
+    """Read a formula that fills whole lines. This rule runs before the rule for lists, because such lines may look like a list."""
     is_code = state.sCount[startLine] - state.blkIndent >= 4
     if is_code or not state.src.startswith(("$$", "\\["), state.bMarks[startLine] + state.tShift[startLine]):
         return False
@@ -333,7 +334,7 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 # Longer code, and code with a longer line, stays in one colour. The time of some lexers grows with the square of a line's length.
 LONGEST_CODE, _LONGEST_LINE = 20_000, 1_000
 
-# Only these languages are highlighted, since the model chooses the name of the language. For an unknown name, Pygments would
+# Only these languages are highlighted, because the model chooses the name of the language. For an unknown name, Pygments would
 # search all installed plugins. And some of its five hundred lexers need a very long time for a hostile text.
 _KNOWN = frozenset(
     """

@@ -54,7 +54,7 @@ Where a run's output goes
 A run's output goes to the cell that started the run. `Cell.here()` (`output.py`) copies the kernel's output objects: two
 `OutStream`s and one `ZMQDisplayPublisher`. The parent of the copies is set once, so neither a comm message nor a later cell can
 redirect them. `capture` sends the prints and displays of tools to the copies. There is one exception: the parent of a message
-that updates an earlier output is the cell that runs now, since nbclient reads only messages of the running cell.
+that updates an earlier output is the cell that runs now, because nbclient reads only messages of the running cell.
 """
 
 from .comms import CardComms, running_in_cell, serving_clicks

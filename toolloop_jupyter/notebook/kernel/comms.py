@@ -104,7 +104,7 @@ class _Pump:
         """The state of the waiting cell. The pump restores this state after each message."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
-        # This task does not get the run's output target, since the prints of a widget's callback are not output of the run.
+        # This task does not get the run's output target, because the prints of a widget's callback are not output of the run.
         with redirect_output(None):
             self._task = asyncio.ensure_future(self._run())
 

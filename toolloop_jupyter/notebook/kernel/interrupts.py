@@ -37,7 +37,7 @@ cells, the second interrupt would interrupt ipykernel itself (6.17 to 7.4), whic
 class Interrupted(KeyboardInterrupt):
     """Raised in sync code if an interrupt has ended its run.
 
-    It is shown in one line, since a second interrupt could arrive while IPython makes a traceback.
+    It is shown in one line, because a second interrupt could arrive while IPython makes a traceback.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -90,7 +90,7 @@ class Interrupts:
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.came_at is None or (self._is_handled and now - self.came_at > PATIENCE):
-            for run in _entered:  # includes outer runs, since a tool may have called `agent()`
+            for run in _entered:  # includes outer runs, because a tool may have called `agent()`
                 run.came_at, run._is_handled = now, False
                 run._loop.call_soon_threadsafe(run._cancel)  # this also wakes a loop that is waiting
             outermost = _entered[0]._handler_before

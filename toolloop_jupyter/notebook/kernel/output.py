@@ -7,7 +7,7 @@ target of the calling code. If there is none, the output goes to the same place 
 stored a hook as its `sys.stderr`, and use it after its removal. A removed hook passes all output on.
 
 If a tool starts a thread without a copy of the context, the thread has no target. If only this tool is running, the thread
-gets the tool's target, also after the tool has ended. If several tools are running, the thread's output is not redirected.
+gets the tool's target, even after the tool has ended. If several tools are running, the thread's output is not redirected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Cell:
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Return the same as `here`; for code in a tool, the place of the tool's run, since the run may capture the tool's output."""
+        """Return the same as `here`. But if a tool calls this, return the place of the tool's run: the run may capture the
+        tool's output.
+        """
         place = get_target()
         while isinstance(place, _Capture):
             place = place.outer
@@ -155,7 +157,7 @@ def redirect_tool(target: Cell) -> Iterator[None]:
 def capture(sink: Sink) -> AbstractContextManager[None]:
     """Send prints and displays of the block, and of its tasks and threads, to `sink` instead of the cell.
 
-    In the block, `clear_output()` does nothing, since it would clear the whole cell. Captures may be nested or overlap.
+    In the block, `clear_output()` does nothing, because it would clear the whole cell. Captures may be nested or overlap.
     """
     return redirect_tool(_Capture(sink, get_target()))
 
@@ -263,7 +265,7 @@ class _StreamHook:
 
 
 _removed: deque[_StreamHook] = deque(maxlen=8)
-"""The stream hooks that were removed last. They stay in memory, since another thread's `print()` may still use one.
+"""The stream hooks that were removed last. They stay in memory, because another thread's `print()` may still use one.
 
 CPython's `print` uses `sys.stdout` without a reference of its own (before 3.12.10 and 3.13.3, and in all of 3.10 and 3.11;
 python/cpython#130163). If a hook was freed meanwhile, `print` would go on with freed memory: the kernel would die.
@@ -468,9 +470,9 @@ class _KernelCell(Cell):
         self.execution = get_id(request)
         # JupyterLab's Output widget (jupyterlab_widgets 3) ignores `update_display_data` messages.
         self.can_update = not (request and _is_shown_by_widget(request))
-        # In ipykernel >= 6.23, each output object has two places for its parent: a context variable, and a default for all other
-        # contexts. The copies are made in a temporary context. So the variable has no value later, and the default applies in
-        # all threads and tasks.
+        # In ipykernel >= 6.23, an output object finds its parent in a context variable. In a context where this variable has
+        # no value, it uses a default. We make the copies in a temporary context, so later no context has a value of the
+        # variable. Therefore the default applies in all threads and tasks.
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
         self._updates = get_id(request), self._publisher

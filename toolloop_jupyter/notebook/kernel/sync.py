@@ -148,7 +148,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
         while not task.done():
             _free_contexts(list(loop._ready))
             try:
-                # We call BaseEventLoop's method, since nest_asyncio may have replaced the method in the loop's own class.
+                # We call BaseEventLoop's method, because nest_asyncio may have replaced the method in the loop's own class.
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
                 continue  # a callback blocked the loop; `Interrupts` has cancelled the task already
@@ -273,7 +273,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
 
     while True:
         try:
-            if not asked:  # inside `try`, since an exception may come at any moment
+            if not asked:  # inside `try`, because an exception may come at any moment
                 asked = True
                 loop.call_soon_threadsafe(begin)
             while not ended.wait(WAKE_UP):
@@ -330,7 +330,7 @@ def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = No
     """At exit, cancel all unfinished tasks of `loop`, and close `loop`. `thread` is the thread that runs `loop`, or None."""
     if thread is not None and thread.is_alive():
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(1)  # not longer than a second, since a tool may block this thread
+        thread.join(1)  # not longer than a second, because a tool may block this thread
     if loop.is_closed() or loop.is_running():
         return
     left = asyncio.all_tasks(loop)

@@ -130,7 +130,7 @@ async def _try_a_card(output: CellOutput, approval: Approval, record: Block) -> 
     timer = asyncio.get_running_loop().call_later(GRACE, lambda: approval.deny(NOBODY, by="unattended"))
     try:
         await put_card(output, approval, record)
-    finally:  # also if the run goes on meanwhile, and cancels this wait
+    finally:  # this also happens if the run goes on meanwhile, and cancels this wait
         timer.cancel()
         decision = approval.decision
         if decision is not None and decision.by in ("click", "unattended"):

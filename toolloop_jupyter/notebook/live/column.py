@@ -19,7 +19,7 @@ from ..transcript import WIDGET, Block, Page, TextStep, make_bundle, text_block
 MOST = 40
 """The largest number of outputs that a run has. JupyterLab shows 10 more, for outputs of other code in the cell."""
 KEPT = 10
-"""The number of newest outputs that we do not join, since these outputs may still change (a growing text, a card)."""
+"""The number of newest outputs that we do not join, because these outputs may still change (a growing text, a card)."""
 EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 

@@ -132,7 +132,7 @@ class _Request:
         if not self.theirs.answered:
             return None
         try:
-            self.theirs.wait().send(None)  # the future is done, so this ends at once, also on another loop
+            self.theirs.wait().send(None)  # the future is done, so this ends at once, even on another loop
         except StopIteration as ended:
             allowed, reason = ended.value
             followed = Decision(allowed, reason, by="unattended" if reason == NOT_ANSWERED else "callback")
@@ -196,7 +196,7 @@ class _Conversion:
         )
 
     def _convert(self, event: Theirs) -> Shown:
-        """Copy an event that is no request. An event of a class that we do not know (of a later LiteLLM) becomes a Notice."""
+        """Copy an event that is not a request. An event of a class that we do not know (of a later LiteLLM) becomes a Notice."""
         if is_theirs(event, ToolResult):
             return self._end_call(_copy(ToolResult, event))
         if is_theirs(event, ToolCall):

@@ -122,7 +122,7 @@ def keep(result: Result) -> None:
 
 
 def last() -> Result | None:
-    """Return the Result of the last run, also of a failed or cancelled run. None before the first run."""
+    """Return the Result of the last run, even if this run has failed or was cancelled. None before the first run."""
     return _last[0] if _last else None
 
 

@@ -134,7 +134,7 @@ def reply_block(reply: Reply) -> Block:
 
 
 def _describe_message(message: Mapping[str, Any], reply: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Return (the role, the content in one line). A part that is no text is named by its type, for example "[image_url]"."""
+    """Return (the role, the content in one line). A part that is not text is named by its type, for example "[image_url]"."""
     role, content = str(message.get("role")), message.get("content") or []
     label = f"{_MARKS.get(role, '·')} {role}"
     if reply is not None and _drop_nulls(message) == _drop_nulls(reply):

@@ -213,7 +213,7 @@ class CellRun:
                     approval, output, self._draw(step), unattended=options.unattended, means=means
                 )
         except asyncio.CancelledError:
-            # An interrupt ended the wait. We deny the call here, since the stream would give another reason: not answered.
+            # An interrupt ended the wait. We deny the call here, because the stream would give another reason: not answered.
             approval.deny(NO_DECISION, by="stop")
             raise
         finally:

@@ -46,7 +46,7 @@ _NOTHING_RAN = "nothing has run yet"
 
 
 def _say(text: str) -> None:
-    """Print the answer of a command. API keys and control sequences are removed, since the answer may repeat typed text."""
+    """Print the answer of a command. API keys and control sequences are removed, because the answer may repeat typed text."""
     print(hide(plain(text)))  # noqa: T201
 
 
@@ -62,7 +62,9 @@ def run(book: Notebook, line: str) -> object:
         raise Mistake(f"%toolloop takes no prompt; {instead}")
     if command is None:
         known = ", ".join(COMMANDS)
-        raise Mistake(f"%toolloop {words[0]} is no command; there are: {known}. %toolloop? explains them.")
+        raise Mistake(
+            f"%toolloop {words[0]} is not a command; the commands are: {known}. %toolloop? explains them."
+        )
     try:
         inspect.signature(command).bind(book, *words[1:])
     except TypeError:

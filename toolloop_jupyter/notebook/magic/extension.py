@@ -2,7 +2,7 @@
 
 An input transformer rewrites a `%%toolloop` cell into one `await`. So no event loop runs inside another, and Run All runs the
 cells in order. We also register a cell magic, for `run_cell_magic` and for cells inside `%%time`. This magic waits in
-`kernel.run_sync`, since IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
+`kernel.run_sync`, because IPython does not await a magic that is a coroutine function (seen on 7.34 to 9.18).
 
 Loading the extension imports neither pydantic nor litellm. The first cell that needs them imports them.
 """
@@ -235,7 +235,7 @@ class _Extension:
 
     @functools.cached_property
     def book(self) -> Notebook:
-        """The state of `%%toolloop` in this kernel. Made late, since it needs pydantic."""
+        """The state of `%%toolloop` in this kernel. Made late, because it needs pydantic."""
         from .cell import Notebook
 
         return Notebook(self.shell, self.settings)

@@ -117,7 +117,7 @@ def note_unknown_names(text: str, names: Names) -> list[tuple[str, Literal["info
         if not name or _find_value(name, names) is not MISSING:
             continue
         if near := _find_near(names, name):
-            as_typed = f"{{{{{name}}}}} is no variable, and is sent as typed"
+            as_typed = f"{{{{{name}}}}} is not a variable, and is sent as typed"
             notes.append((f"{as_typed}; did you mean {{{{{near}}}}}?", "warning"))
         else:
             unlike.append(f"{{{{{name}}}}}")
@@ -364,7 +364,7 @@ def find_key(names: Names, name: str) -> str:
         raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it holds no text")
     raise Mistake(
         "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. If you "
-        "typed a key: delete it from the cell, and get a new one, since IPython's history contains it. If you typed a name: "
+        "typed a key: delete it from the cell, and get a new one, because IPython's history contains it. If you typed a name: "
         "there is no variable of this name. Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
     )
 

@@ -408,7 +408,7 @@ def _redact(message: str) -> str:
 
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
-    """Return a message for a `word` that is no option, and no value of an option. The message says what to write instead."""
+    """Return a message for a `word` that is neither an option nor the value of an option. The message says what to write instead."""
     if word.startswith("-") and word.strip("-"):
         return _explain_unknown_flag(word.partition("=")[0])
     at = words.index(word)
@@ -507,7 +507,7 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
             )
         if is_set and key in _INSTEAD:
             raise Mistake(
-                f"--set {key}=… has no effect, since the run sets {key} itself; use {_INSTEAD[key]}"
+                f"--set {key}=… has no effect, because the run sets {key} itself; use {_INSTEAD[key]}"
             )
         found[key] = read_value(value, names, bare=is_set)
         if is_set and found[key] == value and (why := _explain_text(key, value, names)):
@@ -518,10 +518,10 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
 def _explain_text(key: str, value: str, names: Names) -> str:
     """Return how to write a value that was read as text, but is probably a number, data or a variable; "" for other values."""
     if re.fullmatch(r"[+-]?\d+(,\d+)+", value):
-        return "is no number: write a number without a comma, such as 10000 or 0.5"
+        return "is not a number: write a number without a comma, such as 10000 or 0.5"
     name = re.fullmatch(r"\$?\{?(\w+)\}?", value)
     if name and name[1] != value and name[1] in names:
-        return f"is no variable: write {name[1]}, or {{{{{name[1]}}}}}"
+        return f"is not a variable: write {name[1]}, or {{{{{name[1]}}}}}"
     if value.startswith(("[", "{")):
         quoted = f"""write a text in two kinds of quotes: --set '{key}="…"'"""
         return f"is neither JSON nor the name of a variable with such a value; {quoted}"

@@ -2,7 +2,7 @@
 
 If a cell runs again, its turn is replaced. JupyterLab, Notebook 7 and VS Code send the id of a cell with each execution
 (`cellId` in the metadata of the request), and save the id in the notebook. A kept conversation also has the ids, so a cell
-finds its turn in a session that was resumed. The ids are kept as hashes, since VS Code's ids contain a path.
+finds its turn in a session that was resumed. The ids are kept as hashes, because VS Code's ids contain a path.
 
 A conversation is kept as data in the notebook's outputs, under a MIME type of our own, which no front-end shows (seen in
 JupyterLab 4.6). The last output of each cell has the whole conversation up to that cell. We read only the newest one. So a
@@ -39,7 +39,8 @@ class TurnOrigin:
     execution: str = ""
     """The id of the cell's execution. Turns of the same execution (a loop in the cell) do not replace each other."""
     lasting: Options = field(default_factory=dict)
-    """The lasting options (with the `Option.scope` "session") of this cell and the session's earlier cells. They hold for later cells."""
+    """The lasting options (with the `Option.scope` "session") of this cell and the session's earlier cells. They hold for
+    later cells."""
 
 
 def hash_id(cell_id: str | None) -> str:
@@ -267,7 +268,7 @@ def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
     try:
         cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Mistake(f"{path.name} is no notebook") from None
+        raise Mistake(f"{path.name} is not a notebook") from None
     outputs = [o for cell in cells if isinstance(cell, dict) for o in cell.get("outputs") or ()]
     for output in outputs:
         bundled = output.get("data") if isinstance(output, dict) else None

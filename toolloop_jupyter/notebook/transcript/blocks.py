@@ -93,7 +93,7 @@ def head(
 
 
 def without_style(block: Block) -> Block:
-    """Return the block without the style sheet at its beginning, since a later block of a finished run has the sheet."""
+    """Return the block without the style sheet at its beginning, because a later block of a finished run has the sheet."""
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
@@ -250,7 +250,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     """Return the line below a run: why it stopped, its calls, tokens, cost and time, and the expression for its answer.
 
     `name` is the notebook's variable that holds `result`. `picture`, the timeline as HTML, is folded behind the line. So is
-    the style sheet, since sites that render the block as Markdown show the text of a `<style>` element.
+    the style sheet, because sites that render the block as Markdown show the text of a `<style>` element.
     """
     stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
     is_missing = result.output is None and result.text.strip() != "null"  # "null" may be a valid output
@@ -280,7 +280,7 @@ def draw_foot(
     (a title, the HTML that is folded behind the line together with the style sheet); without HTML, nothing is folded.
     """
     items = ["", *map(inline, facts[1:]), *([f"<code>{esc(expression)}</code>"] if expression else [])]
-    # A coloured text is not dimmed, since it would be too pale to read.
+    # A coloured text is not dimmed, because it would be too pale to read.
     shade = DIM if not css else "font-size:90%"
     line = f'<span class="{css}" style="{shade}">{inline(facts[0])}</span>{dim(" · ".join(items), "span")}'
     title, inner = folded

@@ -229,7 +229,7 @@ _DECIDED = {
     "policy": "by the policy",
     "callback": "by on_approval",
     "stream": "by the program",
-    "unattended": "as nobody is there",
+    "unattended": "because nobody is there",
     "stop": "by Stop",
 }
 
@@ -411,7 +411,9 @@ def _show_outputs(outputs: Sequence[tuple[str, object]], room: int) -> list[Show
         shown = _show_output(kind, data)
         if len(shown.html) > room:
             size = shown.size or "a display"
-            shown = _show_output("note", f"… {size}: not kept, since the outputs of this call are too large")
+            shown = _show_output(
+                "note", f"… {size}: not kept, because the outputs of this call are too large"
+            )
         else:
             room -= len(shown.html)
         parts.append(shown)

@@ -19,7 +19,7 @@ from ...core.text import are_times_kept, shorten, tell_duration
 from ..html import WIDE, block, esc, fold, in_a_line, pre
 from .blocks import Block, find_status, name_models
 
-MOST = 60  # rows of the picture; of a longer run, the picture shows the first and the last rows
+MOST = 60  # at most this many rows are in the picture; of a longer run, it shows the first and the last rows
 _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
 """In pixels: the picture's width, the height of a row, the space for names on the left, the space for seconds on the right."""
 # Each colour has a contrast of more than 3.5 to white, and to the dark page colours of JupyterLab and VS Code.
@@ -94,7 +94,7 @@ def _list_rows(result: Result) -> tuple[list[_Row], float]:
             who, label = "denied" if next(next_denial, False) else who, span.name
         rows.append(_Row(who, label, span.start, span.end))
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
-        rows[-1] = replace(rows[-1], who="stopped")  # the person has stopped the run, which is no error
+        rows[-1] = replace(rows[-1], who="stopped")  # the person has stopped the run, which is not an error
     if len(rows) > MOST:
         left_out, last = len(rows) - MOST, MOST // 4
         rows = [*rows[: MOST - last], _Row("", f"… {left_out:,} more"), *rows[-last:]]

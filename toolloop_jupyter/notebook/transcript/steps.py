@@ -55,7 +55,7 @@ from .values import answer_block, attachment_block
 FULL_STEPS = (
     100  # this many of a run's last tool calls are shown in full; each earlier call is shown as one line
 )
-MOST_FILES = 200  # the most changed files of a run that are shown
+MOST_FILES = 200  # at most this many of a run's changed files are shown
 OF_RUN = 20_000_000  # limit for a run's HTML, in characters; a step that would exceed it is shown as one line
 TOO_LARGE = "too large to keep in the output of the run"
 
@@ -124,7 +124,7 @@ class Steps:
         return (ended,)
 
     def end_calls(self) -> Sequence[Step]:
-        """End the calls that have no result, since no result will come. Returns the steps of these calls."""
+        """End the calls that have no result, because no result will come. Returns the steps of these calls."""
         left = self.open_calls
         for step in left:
             step.is_over = True
@@ -296,7 +296,9 @@ class Page:
         return ": ".join(filter(None, (text, expression)))
 
     def _has_room(self, step: Step, block: Block) -> bool:
-        """Return False if the run has no room for `block`. Else count its length instead of that of the step's earlier block."""
+        """Return False if the run has no room for `block`. Otherwise, count the length of `block` in place of the length of
+        the step's earlier block.
+        """
         size = len(block.html)
         used = self._used + size - self._sizes.get(id(step), 0)
         if used > OF_RUN:
@@ -306,7 +308,7 @@ class Page:
 
 
 def join_blocks(blocks: Iterable[Block]) -> Block:
-    """Join several blocks into one, since some front-ends show only a limited number of outputs (JupyterLab: 50)."""
+    """Join several blocks into one, because some front-ends show only a limited number of outputs (JupyterLab: 50)."""
     blocks = list(blocks)
     html = "".join(block.html for block in blocks)
     return Block(html, "\n".join(block.text for block in blocks if block.text))

@@ -197,7 +197,7 @@ def find_bundle(value: object) -> Mapping[str, object]:
     if isinstance(given, Mapping):
         bundle.update({kind: given[kind] for kind in _WANTED if kind in given})
     for kind, formatter in _list_formatters().items():
-        # `formatter(value)` is not called, since IPython prints a traceback into the cell when an object's method fails.
+        # `formatter(value)` is not called, because IPython prints a traceback into the cell when an object's method fails.
         try:
             display: object = functools.partial(formatter.lookup(value), value)  # type: ignore[no-untyped-call]
         except KeyError:

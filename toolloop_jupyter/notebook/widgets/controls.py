@@ -86,7 +86,7 @@ class Toolbar(_Panel):
 
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
-        # The toolbar is the first output of its run, so it contains the styles. The status has none, since it is sent often.
+        # The toolbar is the first output of its run, so it contains the styles. The status has none, because it is sent often.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", tooltip, "", self._clicked)
@@ -111,7 +111,7 @@ class Toolbar(_Panel):
 #
 # A new card may appear within 50 ms of a click, at the place of the old card. So the second click of a double click could hit
 # the new card. To prevent this, a person's click on one card holds the others: their buttons that allow something are disabled
-# for `PAUSE` seconds. Cards are held if they are open already, since they move up. Cards are also held if they appear within
+# for `PAUSE` seconds. Cards are held if they are open already, because they move up. Cards are also held if they appear within
 # `SOON` seconds of the click. Deny always works at once. A card is never held without a click before it.
 
 SOON = 1.0
