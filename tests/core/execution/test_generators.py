@@ -1,4 +1,4 @@
-"""A generator as a tool: its items are the result, within bounds, and one that never ends is ended."""
+"""A generator as a tool: the list of its items is the result. The list is limited, and a generator that never ends is ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ closed = []
 
 
 def count_up(most: int = 0, size: int = 1):
-    """Count up, for ever with 0."""
+    """Count up to a number. With 0, count for ever."""
     try:
         yield from ("x" * size for _ in (range(most) if most else itertools.count()))
     finally:
@@ -25,7 +25,7 @@ def count_up(most: int = 0, size: int = 1):
 
 
 async def acount_up(most: int = 0, size: int = 1):
-    """Count up, for ever with 0, and never wait."""
+    """Count up to a number, without ever waiting. With 0, count for ever."""
     try:
         for _ in range(most) if most else itertools.count():
             yield "x" * size
@@ -35,7 +35,7 @@ async def acount_up(most: int = 0, size: int = 1):
 
 @tool(thread=False)
 def count_here(most: int = 0, size: int = 1):
-    """The same on the loop's own thread."""
+    """Do the same as `count_up`, but on the loop's own thread."""
     return count_up(most, size)
 
 
@@ -54,7 +54,7 @@ async def call_of(function, **arguments):
 
 @KINDS
 async def test_one_that_never_ends_is_ended(function, monkeypatch):
-    """It is closed at the bound, the model is told so in one line, and the run goes on."""
+    """At the limit, the generator is closed. The model is told so in one line, and the run goes on."""
     monkeypatch.setattr(runner, "MOST_ITEMS", 30_000)
     closed.clear()
     told = await call_of(function)
@@ -66,7 +66,7 @@ async def test_one_that_never_ends_is_ended(function, monkeypatch):
 
 @KINDS
 async def test_no_more_is_kept_than_can_be_told(function):
-    """Of 25,000 items the first 20,000 are the value; the text says how many there were."""
+    """Of 25,000 items, the first 20,000 are the value. The text says how many items there were."""
     told = await call_of(function, most=25_000)
     assert len(told.value) == 20_000
     assert told.output.endswith("\n… the generator gave 25,000 items; the first 20,000 are kept")
@@ -78,7 +78,7 @@ async def test_no_more_is_kept_than_can_be_told(function):
 
 
 async def test_large_items_are_kept_by_their_size(monkeypatch):
-    """As many as fit into the bound of bytes; one alone in any case."""
+    """As many items are kept as fit into the limit of bytes. The first item is always kept."""
     monkeypatch.setattr(runner, "KEPT_BYTES", 1_000_000)
     assert len((await call_of(count_up, most=50, size=100_000)).value) == 10
     assert (await call_of(count_up, most=1, size=5_000_000)).value == ["x" * 5_000_000]
@@ -99,7 +99,7 @@ WRAPPINGS = {
 
 @pytest.mark.parametrize("wrap", WRAPPINGS.values(), ids=WRAPPINGS)
 async def test_what_items_hold_counts_for_their_size(wrap, monkeypatch):
-    """A list of one large text is as large as the text: it does not pass the bound as something small."""
+    """A list with one large text counts as many bytes as the text, so it cannot get below the limit as a small object."""
     monkeypatch.setattr(runner, "KEPT_BYTES", 1_000_000)
 
     def generate():
@@ -112,7 +112,7 @@ async def test_what_items_hold_counts_for_their_size(wrap, monkeypatch):
 
 @pytest.mark.parametrize("function", [count_up, acount_up], ids=["thread", "async"])
 async def test_stop_ends_it(function, monkeypatch):
-    """■ (a cancel) ends it while it runs, long before the bound; so does the run's time limit."""
+    """■ (a cancel) ends a generator while it runs, long before its limit. So does the time limit of the run."""
     monkeypatch.setattr(runner, "MOST_ITEMS", 10**12)  # which a fast machine reaches first otherwise
     name, seen = function.__name__, []
     for limit in (0.3, None):

@@ -1,4 +1,4 @@
-"""Whatever code that is not ours raises is its own error: only an interrupt and the run's own cancel end a run."""
+"""An exception from code that is not ours is an error of that code. Only an interrupt and a cancel of the run end a run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 class Panic(BaseException):
-    """As PyO3 raises when Rust code panics: no Exception."""
+    """The exception that PyO3 raises if Rust code panics. It is not an `Exception`."""
 
 
 class Mute(Exception):
-    """An error that cannot say what it is."""
+    """An error whose text cannot be read."""
 
     def __str__(self):
         raise SystemExit(9)
 
 
 class OddNotes(Exception):
-    """An error whose notes are no texts."""
+    """An error whose notes are not texts."""
 
     __notes__ = 5
 
 
 class NoNotes(Exception):
-    """An error whose notes cannot be had."""
+    """An error whose notes cannot be read."""
 
     @property
     def __notes__(self):
@@ -43,7 +43,7 @@ class NoNotes(Exception):
 
 
 class Clock(asyncio.CancelledError):
-    """A cancellation whose text cannot be had."""
+    """A CancelledError whose text cannot be read."""
 
     def __str__(self):
         raise Panic
@@ -57,7 +57,7 @@ def group(*errors):
 
 
 def tool_that(kind, act):
-    """A tool of this kind that does `act`."""
+    """Return a tool of this kind that calls `act`."""
 
     def sync() -> str:
         """Do it."""
@@ -109,7 +109,7 @@ def raising(make):
 
 
 async def run(f, **keywords):
-    """The Result of a run that calls `f` once and then answers; its history is valid."""
+    """Return the Result of a run that calls `f` once and then answers. Check that the history is valid."""
     session = aagent_session(
         Harness.TOOL_LOOP, model=ScriptedModel(call("f"), "Next."), tools=[f], **keywords
     )
@@ -132,7 +132,8 @@ RAISED = [
     (lambda: OddNotes("n"), "OddNotes: n"),
     (lambda: NoNotes("n"), "NoNotes: n"),
 ]
-# Of a task that a tool has made itself, asyncio lets SystemExit out of the loop, and forgets what a cancelled one raised.
+# These errors are not tried in a task that a tool has made itself: asyncio raises SystemExit out of the loop, and loses the
+# error of a cancelled task.
 NOT_IN_A_TASK = [
     (lambda: SystemExit(2), "SystemExit: 2"),
     (SystemExit, "SystemExit"),
@@ -146,7 +147,7 @@ NOT_IN_A_TASK = [
     [(kind, *one) for kind in KINDS for one in RAISED + NOT_IN_A_TASK] + [("task", *one) for one in RAISED],
 )
 async def test_what_a_tool_raises_is_its_error(kind, make, told):
-    """No kind of tool ends the run with what it raises, whatever that is."""
+    """Whatever a tool of any kind raises: the exception is the error of the call, and the run goes on."""
     if told.startswith("Cancelled") and not hasattr(asyncio.Task, "cancelling"):
         told = f"Cancelled: {WAS_CANCELLED}"  # Python 3.10 forgets the words
     result = await run(tool_that(kind, raising(make)))
@@ -157,7 +158,7 @@ async def test_what_a_tool_raises_is_its_error(kind, make, told):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("make", [KeyboardInterrupt, lambda: group(ValueError(), group(KeyboardInterrupt()))])
 async def test_an_interrupt_ends_the_run(kind, make):
-    """KeyboardInterrupt, also in a group of errors, is the one thing that ends the run."""
+    """Only a KeyboardInterrupt ends the run, alone or in a group of errors."""
     result = await run(tool_that(kind, raising(make)))
     assert result.stop_reason == "cancelled"
     assert "ended the run" in result.tool_results[0].output
@@ -165,7 +166,7 @@ async def test_an_interrupt_ends_the_run(kind, make):
 
 @pytest.mark.parametrize("kind", ["here", "async", "limited", "async generator", "task"])
 async def test_a_tool_that_cancels_its_own_task_has_failed(kind):
-    """A tool that cancels the task it is in has cancelled itself, and not the run."""
+    """If a tool cancels the task in which it runs, the call has failed, but the run goes on."""
     result = await run(tool_that(kind, lambda: asyncio.current_task().cancel()))
     assert result.stop_reason == "done"
     assert result.tool_results[0].output.startswith("Cancelled: ")
@@ -173,7 +174,7 @@ async def test_a_tool_that_cancels_its_own_task_has_failed(kind):
 
 @pytest.mark.parametrize("kind", ["here", "async", "limited", "async generator", "task"])
 async def test_a_tool_does_not_stop_the_loop(kind):
-    """`loop.stop()` in a tool is an error of the tool, and the loop is as it was found afterwards."""
+    """`loop.stop()` in a tool is an error of the tool. Afterwards, the loop is as it was before."""
     result = await run(tool_that(kind, lambda: asyncio.get_running_loop().stop()))
     assert result.stop_reason == "done"
     assert result.tool_results[0].output == f"RuntimeError: {NOT_TO_STOP}"
@@ -181,7 +182,7 @@ async def test_a_tool_does_not_stop_the_loop(kind):
 
 
 def test_everybody_else_stops_the_loop():
-    """What is not of a run (a kernel that shuts down) stops the loop also while a tool is at work."""
+    """Code outside of a run (a kernel that shuts down) can stop the loop, even while a tool runs."""
     loop, log = asyncio.new_event_loop(), []
 
     async def f() -> str:
@@ -205,7 +206,7 @@ def test_everybody_else_stops_the_loop():
 
 
 def test_the_sync_api_survives_too():
-    """`agent()`, on a loop of its own, ends with the answer."""
+    """A call of `agent()`, which has its own loop, ends with the answer, too."""
     for act in (raising(SystemExit), lambda: asyncio.get_running_loop().stop()):
         model = ScriptedModel(call("f"), "Next.")
         assert agent(Harness.TOOL_LOOP, "Go.", model=model, tools=[tool_that("async", act)]).text == "Next."
@@ -217,7 +218,7 @@ def test_the_sync_api_survives_too():
 )
 @pytest.mark.parametrize("base", [object, list, dict])
 async def test_a_value_that_cannot_be_looked_at_is_a_result(error, method, base):
-    """Whatever a value's own methods raise, the run goes on, and the model reads something."""
+    """Whatever the methods of a returned value raise: the run goes on, and the model gets a text."""
 
     def fail(self, *given):
         raise error
@@ -231,7 +232,9 @@ async def test_a_value_that_cannot_be_looked_at_is_a_result(error, method, base)
 
 @pytest.mark.parametrize("make", [lambda: SystemExit(3), Panic, GeneratorExit, Mute, Clock])
 async def test_a_policy_and_a_handler_that_raise_anything_ask_and_deny(make):
-    """A policy that exits means "ask", a handler that exits denies, sync or async; nothing hangs."""
+    """A policy that raises SystemExit means "ask". A handler that raises it, sync or async, denies the call. Nothing waits
+    for ever.
+    """
 
     async def handler(approval):
         raise make()
@@ -259,7 +262,7 @@ async def test_an_interrupt_in_a_policy_or_a_handler_ends_the_run():
 
 @pytest.mark.parametrize("make", [lambda: SystemExit(3), Panic, lambda: KeyError("k")])
 async def test_a_validator_that_exits_refuses_what_it_was_given(make):
-    """The model is told what a validator of an argument or of the answer raised, and may try again."""
+    """If a validator of an argument or of the answer raises anything, the model is told, and may try again."""
     failing = [True]
 
     class Number(BaseModel):
@@ -295,7 +298,7 @@ async def test_a_validator_that_exits_refuses_what_it_was_given(make):
 
 
 async def test_a_coroutine_that_is_closed_is_closed():
-    """The GeneratorExit of a coroutine that nobody awaits any more is not taken for an error of the work."""
+    """If a waiting coroutine is closed, `attempt` does not take the GeneratorExit for an error of the work."""
     log = []
 
     async def outer():
@@ -310,7 +313,9 @@ async def test_a_coroutine_that_is_closed_is_closed():
 
 
 async def test_a_cancel_is_passed_on_and_not_lost():
-    """Work in a task of its own is cancelled with the one who waits for it, who is cancelled also when it had ended."""
+    """A cancel of the task that waits for `attempt_apart` also cancels the work. If the work has just ended, the waiting task
+    is still cancelled.
+    """
     ended = asyncio.Event()
 
     async def long():
@@ -335,7 +340,7 @@ async def test_a_cancel_is_passed_on_and_not_lost():
 
 
 def _raise_from(error, cause, *notes):
-    """The error, raised from its cause, with notes."""
+    """Return the error with this cause and these notes."""
     for note in notes:
         error.__notes__ = [*getattr(error, "__notes__", ()), note]
     error.__cause__ = cause
@@ -372,13 +377,15 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("make", "text"), EXPLAINED.values(), ids=EXPLAINED)
 def test_an_error_is_explained_with_what_it_holds(make, text):
-    """The model reads the errors of a group, the notes and the cause, each where it belongs."""
+    """The model gets the errors of a group, the notes and the cause, each at its place."""
     assert explain_error(make()) == text
     assert describe(make()).text == text
 
 
 def in_each_other(levels, copies=1):
-    """Groups in groups. Each holds the next one `copies` times, so that there are copies ** levels ways to the bottom."""
+    """Return groups of errors inside groups. Each group contains the next one `copies` times, so copies ** levels ways lead
+    to the innermost error.
+    """
     error = ValueError("bottom")
     for _ in range(levels):
         error = group(*[error] * copies)
@@ -386,7 +393,7 @@ def in_each_other(levels, copies=1):
 
 
 def chain(length):
-    """An error with many causes."""
+    """Return an error with many causes, one behind the other."""
     error = ValueError("first try")
     for number in range(length):
         made = ValueError(f"try {number}")
@@ -405,7 +412,7 @@ def chain(length):
 )
 @pytest.mark.parametrize("in_thread", [True, False])
 def test_an_error_with_very_many_errors_in_it(make, in_thread):
-    """However many errors a tool's error leads to, and on whatever ways: the run goes on, and few of them are read."""
+    """A tool's error may lead to very many other errors, in any form: the run goes on, and only a few of the errors are read."""
 
     @tool(thread=in_thread)
     def work() -> None:
@@ -418,7 +425,7 @@ def test_an_error_with_very_many_errors_in_it(make, in_thread):
 
 
 def test_an_interrupt_deep_in_groups():
-    """A KeyboardInterrupt ends the run also if it is ten groups deep."""
+    """A KeyboardInterrupt ends the run even if it is inside ten groups."""
 
     def work() -> None:
         error = KeyboardInterrupt()
@@ -431,7 +438,7 @@ def test_an_interrupt_deep_in_groups():
 
 
 def test_an_error_whose_class_cannot_be_read():
-    """Such an error ends the turn. The tool's thread does not die of it, so nobody waits for a thread that is gone."""
+    """Such an error ends the turn. It does not end the tool's thread, so nobody waits for a thread that has ended."""
 
     class Classless(Exception):
         @property
@@ -446,12 +453,14 @@ def test_an_error_whose_class_cannot_be_read():
 
 
 def test_groups_that_share_their_errors():
-    """An error that is in a group many times is searched for a KeyboardInterrupt once, not once for each way to it."""
+    """An error that a group contains many times is searched for a KeyboardInterrupt only once."""
     assert not is_interrupt(in_each_other(10, copies=20))
 
 
 def test_an_explanation_is_bounded():
-    """Of very many inner errors ten are told and the rest counted; neither depth nor a circle of causes goes on for ever."""
+    """Of very many inner errors, ten are described, and the others are counted. A deep chain or a circle of causes does not
+    go on for ever.
+    """
     lines = explain_error(group(*(ValueError(str(n)) for n in range(50)))).splitlines()
     assert (len(lines), lines[-1]) == (12, "- and 40 more")
     deep = ValueError("bottom")
@@ -464,7 +473,9 @@ def test_an_explanation_is_bounded():
 
 
 class EagerTask(asyncio.Future):
-    """What an eager task factory (Python 3.12) gives for work that never waits: it has ended before anybody has the task."""
+    """A task as an eager task factory (Python 3.12) makes it for work that never waits: it has ended before any code gets the
+    task.
+    """
 
     def __init__(self, work, loop):
         super().__init__(loop=loop)
@@ -475,7 +486,9 @@ class EagerTask(asyncio.Future):
 
 
 async def test_a_task_that_ends_while_it_is_made():
-    """With an eager task factory, work that never waits has its outcome; as an error it would turn a policy's "deny" into "ask"."""
+    """With an eager task factory, work that never waits still gives its value. If it gave an error, a policy's "deny" would
+    become "ask".
+    """
 
     async def double() -> int:
         return 42

@@ -16,14 +16,14 @@ from toolloop_jupyter.core.execution import TimeLimit, runner, uncounted
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that goes on only if the test says so."""
+    """A clock that moves only if the test moves it."""
     clock = types.SimpleNamespace(now=0.0)
     monkeypatch.setattr(runner.TimeLimit, "_now", lambda _: clock.now)
     return clock
 
 
 async def test_only_waits_inside_uncounted_are_free(clock):
-    """The time inside `uncounted()` does not count, that before and after it does."""
+    """The time inside `uncounted()` does not count. The time before it and after it counts."""
     reached = []
     with (limit := TimeLimit(1000, lambda: reached.append(clock.now))):
         clock.now += 600
@@ -39,7 +39,7 @@ async def test_only_waits_inside_uncounted_are_free(clock):
 
 
 async def test_waits_beside_one_another(clock):
-    """Two waits at once, one of them in another thread, stop the time once, until the last has ended."""
+    """Two waits overlap, one of them in another thread: until the last one has ended, no time counts."""
     reached = []
     with (limit := TimeLimit(1000, lambda: reached.append(clock.now))):
         with uncounted():
@@ -55,7 +55,7 @@ async def test_waits_beside_one_another(clock):
 
 
 async def test_a_limit_within_a_limit(clock):
-    """A wait in an inner run is free for the outer run, too; after a run, nothing is left of its limit."""
+    """A wait in an inner run does not count for the outer run either. After a run, its limit is gone."""
     reached = []
     with (outer := TimeLimit(10, lambda: reached.append("outer"))):
         with (inner := TimeLimit(10, lambda: reached.append("inner"))), uncounted():
@@ -70,14 +70,16 @@ async def test_a_limit_within_a_limit(clock):
 
 
 async def test_it_ends_by_itself():
-    """On the real clock a limit is reached without anybody who looks."""
+    """On the real clock, a limit is reached without any help from the test."""
     reached = asyncio.Event()
     with TimeLimit(0.01, reached.set):
         await asyncio.wait_for(reached.wait(), 60)
 
 
 async def test_nothing_of_a_run_is_kept():
-    """A task that a run leaves behind has the context of the run, with its limit; what the limit would stop is let go."""
+    """A task that outlives its run has the run's context, with its limit. Still, this does not keep the object in memory that
+    the limit would stop.
+    """
 
     class Channel:
         def stop(self):
@@ -94,7 +96,7 @@ async def test_nothing_of_a_run_is_kept():
 
 
 async def test_a_block_that_another_context_ends():
-    """The collector may close a coroutine in another context than its own; the block ends without an error there."""
+    """The garbage collector may close a coroutine in another context than its own. The block then ends without an error."""
     limit = TimeLimit(1000, never)
     contextvars.copy_context().run(limit.__enter__)
     limit.__exit__()

@@ -1,4 +1,4 @@
-"""Each request of a turn begins with the whole of the one before, byte for byte: what a provider's prompt cache lives on."""
+"""Each request of a turn begins with the same bytes as the request before it. A provider's prompt cache needs this."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prints(a: int) -> str:
 
 
 class Requests(Observer):
-    """Keeps each request as the bytes that it is at the moment of the call."""
+    """Keeps the bytes of each request at the time of the call."""
 
     def __init__(self):
         self.sent = []
@@ -56,7 +56,7 @@ class Requests(Observer):
 
 
 def differences(first, second):
-    """What of the second request does not begin as the first one did."""
+    """Return the parts of the second request that do not begin with the same part of the first request."""
     begins = second["messages"].startswith(first["messages"].removesuffix("]"))
     others = {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)} - {
         "messages"
@@ -117,7 +117,7 @@ TURNS = {
     "repair": ([ADD, "It is 3.", '{"total": "x"}', JSON], {"output": Sum}),
     "repair of the first answer": (["It is 3.", JSON], {"output": Sum}),
     "an answer that a limit has cut": ([ADD, [text('{"tot'), end("length")], JSON], {"output": Sum}),
-    # The exceptions: what differs, and in how many of its requests.
+    # The exceptions (see EXCEPTIONS).
     "closing answer": ([ADD, ADD, "Done."], {"on_limit": "answer", "max_turns": 1}),
     "closing answer with output": ([ADD, ADD, JSON], {"on_limit": "answer", "max_turns": 1, "output": Sum}),
     "closing answer of a forced choice": (
@@ -149,7 +149,7 @@ EXCEPTIONS = {
         f"providers take so many pictures: of those before the newest {MOST_SENT} the text alone is sent",
     ),
 }
-"""Where a request does not begin so: what differs, and why that has to be."""
+"""Name of a case in which a request does not begin with the request before it -> (the parts that differ, the reason)."""
 
 
 def session_of(script, observer, **more):
@@ -164,7 +164,9 @@ def session_of(script, observer, **more):
 
 @pytest.mark.parametrize("name", list(TURNS))
 async def test_each_request_begins_with_the_one_before(name, monkeypatch):
-    """Messages, tools and options of each request are those of the one before, and more messages; or it is a listed exception."""
+    """Each request has the messages, tools and options of the request before it, and only adds messages. The exceptions are
+    in a list.
+    """
     monkeypatch.setattr("asyncio.sleep", _no_wait(asyncio.sleep))
     script, more = TURNS[name]
     seen, more = Requests(), dict(more)
@@ -177,7 +179,7 @@ async def test_each_request_begins_with_the_one_before(name, monkeypatch):
 
 
 def _no_wait(sleep):
-    """Retries wait for seconds that this test does not need."""
+    """Return a `sleep` that does not wait: this test does not need the seconds before a retry."""
 
     async def at_once(seconds, result=None):
         return await sleep(min(seconds, 0.01), result)
@@ -186,7 +188,7 @@ def _no_wait(sleep):
 
 
 async def test_the_next_turn_goes_on_from_the_last():
-    """So does the first request of a session's next turn."""
+    """The first request of a session's next turn also begins with the request before it."""
     seen = Requests()
     session = session_of([ADD, "Done.", ADD, "Done.", "Done."], seen)
     for _ in range(3):
@@ -196,7 +198,7 @@ async def test_the_next_turn_goes_on_from_the_last():
 
 
 async def test_a_turn_behind_a_stopped_one():
-    """The exception between turns: a question without an answer and the next one are one message in the request."""
+    """There is one exception between turns: a question without an answer and the next question become one message."""
     seen, asked = Requests(), asyncio.Event()
 
     def answer_late(messages):
@@ -206,7 +208,7 @@ async def test_a_turn_behind_a_stopped_one():
     session = session_of([answer_late, "Done."], seen)
     stream = session.astream("Go.")
     reading = asyncio.ensure_future(anext(stream, None))
-    await asked.wait()  # stopped before it is asked, the model would have its pause still to come
+    await asked.wait()  # if the turn were stopped earlier, the model would not have played its pause yet
     stream.cancel()
     await reading
     assert (await session.arun("And now?")).text == "Done."
@@ -214,6 +216,6 @@ async def test_a_turn_behind_a_stopped_one():
 
 
 def test_each_exception_has_a_reason():
-    """The list holds features that are tried, each with what differs and a reason."""
+    """Each exception in the list is tried above. The list says what differs, and why."""
     assert set(EXCEPTIONS) <= set(TURNS)
     assert all(parts and len(reason) > 20 for parts, reason in EXCEPTIONS.values())

@@ -1,7 +1,7 @@
-"""A turn that is stopped: anywhere, in every way. The history stays valid, results stay, and the next turn answers.
+"""A turn can be stopped at any moment, in every way. The history stays valid, results stay, and the next turn answers.
 
-`every_stop` counts a turn's await points by itself: it cancels at the first suspension, then, in a fresh session, at
-the second, and so on, until a turn ends without having been reached.
+`every_stop` finds the await points of a turn by itself. It stops a turn at its first suspension; then, in a new session, at
+the second one; and so on, until a turn ends before the stop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call, pause, reaso
 
 
 class Tools:
-    """One tool of each kind; `finished` lists the calls that came to their end."""
+    """One tool of each kind. `finished` lists the calls that came to their end."""
 
     def __init__(self):
         self.finished = []
@@ -66,7 +66,7 @@ SCRIPT = (
 
 
 def check(messages, result, finished):
-    """What holds after every stop."""
+    """Check what must be true after every stop."""
     assert history.validate(messages) == []
     answers = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
     told = {event.id: event.output for event in result.events if isinstance(event, ToolResult)}
@@ -78,7 +78,7 @@ def check(messages, result, finished):
         kept = any(
             text == name or (name.startswith("stream") and text.startswith("[")) for text in answers.values()
         )
-        if not kept:  # it ended in the very moment of the stop
+        if not kept:  # the turn ended just when the stop came
             assert any("cancelled while it ran" in text for text in answers.values())
     if result.stop_reason in ("cancelled", "timeout"):
         for event in made:
@@ -88,7 +88,9 @@ def check(messages, result, finished):
 
 
 async def one_turn(number, how, model):
-    """A turn that is stopped at its n-th suspension by `how(stream)`; (whether it was reached, why the turn ended)."""
+    """Run a turn, and call `how(stream)` at suspension number `number`. Return (whether the turn came to this suspension, the
+    turn's stop reason).
+    """
     tools = Tools()
     session = aagent_session(
         Harness.TOOL_LOOP,
@@ -123,7 +125,7 @@ async def one_turn(number, how, model):
 
 
 async def every_stop(how, model):
-    """Why the turn ended, for a stop at each of its await points."""
+    """Stop a turn at each of its await points. Return the stop reason for each."""
     reasons = []
     while True:
         reached, reason = await one_turn(len(reasons) + 1, how, model)
@@ -133,7 +135,7 @@ async def every_stop(how, model):
 
 
 def spoken(messages):
-    """What the model says next, from the conversation alone, so that every session starts from the beginning."""
+    """Return the model's next answer. It depends only on the conversation, so every session begins with the first answer."""
     if messages[-1]["content"].endswith("And now?"):
         return "Next."
     return list(SCRIPT[sum(1 for m in messages if m["role"] == "assistant")])
@@ -141,7 +143,7 @@ def spoken(messages):
 
 @pytest.mark.parametrize("reason", ["cancelled", "timeout"])
 async def test_every_await_point(reason):
-    """Stopped at each of its await points in turn, a turn ends valid and is followed by one that answers."""
+    """A turn is stopped at each of its await points: its history is valid, and the next turn answers."""
     model = ScriptedModel(spoken, repeat_last=True)
     how = {
         "cancelled": lambda stream: stream.cancel(),
@@ -155,7 +157,7 @@ async def test_every_await_point(reason):
 
 @pytest.mark.slow
 async def test_every_await_point_over_http():
-    """The same with a provider behind a socket, where the turn waits for every piece."""
+    """The same is true for a provider behind a socket, where the turn waits for every piece."""
 
     def next_entry(request):
         if request.messages[-1]["content"].endswith("And now?"):
@@ -190,7 +192,7 @@ async def test_every_await_point_over_http():
 
 @pytest.fixture
 def stuck():
-    """A session with one tool that never ends, and an event that is set when it runs."""
+    """A session with one tool that never ends, and an event that is set when the tool runs."""
     running = asyncio.Event()
 
     async def hang() -> str:
@@ -208,7 +210,7 @@ def stuck():
 
 
 async def valid_and_goes_on(session, says="cancelled while it ran"):
-    """The history is valid, the open call says what became of it, and the next turn answers."""
+    """Check that the history is valid, that the open call says what happened to it, and that the next turn answers."""
     messages = await session.history()
     assert history.validate(messages) == []
     answers = [m["content"] for m in messages if m["role"] == "tool"]
@@ -219,7 +221,7 @@ async def valid_and_goes_on(session, says="cancelled while it ran"):
 
 
 async def test_stream_cancel(stuck):
-    """`stream.cancel()` ends the stream with Done, reason "cancelled"."""
+    """`stream.cancel()` ends the stream with Done and the stop reason "cancelled"."""
     session, running = stuck
     stream = session.astream("Go.")
     reading = asyncio.ensure_future(collected(stream))
@@ -237,7 +239,9 @@ async def collected(stream):
 
 
 async def stopped_once(begun, session, within=5):
-    """The events of a turn that is stopped as soon as a tool of it has begun; it ends within so many seconds."""
+    """Stop a turn as soon as its tool has begun, and return the turn's events. The turn must end within this number of
+    seconds.
+    """
     stream = session.astream("Go.")
     reading = asyncio.ensure_future(collected(stream))
     await begun.wait()
@@ -246,7 +250,7 @@ async def stopped_once(begun, session, within=5):
 
 
 async def test_stream_cancel_from_another_thread(stuck):
-    """A Stop that comes on another thread (a kernel subshell) ends the turn at once."""
+    """If Stop comes on another thread (a subshell of the kernel), the turn ends at once."""
     session, running = stuck
     stream = session.astream("Go.")
     reading = asyncio.ensure_future(collected(stream))
@@ -257,7 +261,7 @@ async def test_stream_cancel_from_another_thread(stuck):
 
 
 async def test_cancel_before_the_first_event():
-    """A stream cancelled before it is read makes no request and ends with Done."""
+    """If a stream is cancelled before it is read, it makes no request and ends with Done."""
     model = ScriptedModel("Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model)
     stream = session.astream("Go.")
@@ -270,7 +274,7 @@ async def test_cancel_before_the_first_event():
 
 @pytest.mark.parametrize("how", ["cancel", "aclose", "reader"])
 async def test_stop_while_the_host_gets_ready(how):
-    """A turn that is stopped while `attend` is entered has a Result, leaves `attend` again, and asks no model."""
+    """If a turn is stopped while it enters the host's `attend`, it has a Result, leaves `attend` again, and asks no model."""
     entered, left = asyncio.Event(), asyncio.Event()
 
     class Slow(Host):
@@ -307,7 +311,7 @@ async def test_stop_while_the_host_gets_ready(how):
 
 
 async def test_a_stream_that_never_waits_can_be_stopped(monkeypatch):
-    """Other libraries replace `litellm.acompletion`, and put a generator of their own around LiteLLM's stream."""
+    """A model's stream that never waits can be stopped. (Other libraries replace `litellm.acompletion` by such a generator.)"""
     most, sent, begun = 20_000, [], asyncio.Event()
 
     async def chunks():
@@ -339,7 +343,7 @@ async def test_a_stream_that_never_waits_can_be_stopped(monkeypatch):
     ],
 )
 async def test_what_was_cut_has_taken_its_time(turn, permissions, kinds):
-    """A model call, an approval and a tool that the end of the turn cut are on its time line, to that end."""
+    """If the end of a turn cuts off a model call, an approval or a tool, the timeline still shows it, until this end."""
 
     async def let_the_time_pass() -> None:
         await asyncio.sleep(0.3)
@@ -367,7 +371,7 @@ async def test_what_was_cut_has_taken_its_time(turn, permissions, kinds):
 
 
 async def test_timeout(stuck):
-    """`timeout=` ends the turn with reason "timeout"."""
+    """`timeout=` ends the turn with the stop reason "timeout"."""
     session, _ = stuck
     from support.asking import replace_config
 
@@ -379,7 +383,7 @@ async def test_timeout(stuck):
 
 
 async def test_the_consumers_own_cancellation(stuck):
-    """The next turn may start at once after the task that read the stream was cancelled."""
+    """The task that reads the stream is cancelled: the next turn may start at once."""
     session, running = stuck
     reading = asyncio.ensure_future(session.arun("Go."))
     await running.wait()
@@ -392,7 +396,7 @@ async def test_the_consumers_own_cancellation(stuck):
 
 
 async def test_wait_for_around_a_turn(stuck):
-    """`asyncio.wait_for(session.arun(...))` that times out leaves a session that goes on at once."""
+    """If `asyncio.wait_for(session.arun(...))` times out, the session can go on at once."""
     session, _ = stuck
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(session.arun("Go."), 0.2)
@@ -400,7 +404,7 @@ async def test_wait_for_around_a_turn(stuck):
 
 
 async def test_aclose(stuck):
-    """`aclose()` waits for the end, and leaves the result."""
+    """`aclose()` waits for the end of the turn, and keeps the result."""
     session, running = stuck
     stream = session.astream("Go.")
     async for event in stream:
@@ -413,7 +417,7 @@ async def test_aclose(stuck):
 
 
 async def test_a_dropped_stream(stuck):
-    """A stream that nobody holds any more stops its turn; the next one waits for it."""
+    """If no variable refers to a stream any more, its turn is stopped. The next turn waits for this."""
     session, running = stuck
     stream = session.astream("Go.")
     async for event in stream:
@@ -428,7 +432,7 @@ async def test_a_dropped_stream(stuck):
 
 
 async def test_a_second_turn_while_one_runs(stuck):
-    """Two turns at once are refused in words; the first one is not disturbed."""
+    """A second turn at the same time is refused with a clear error. The first turn is not disturbed."""
     session, running = stuck
     stream = session.astream("Go.")
     reading = asyncio.ensure_future(collected(stream))
@@ -441,7 +445,7 @@ async def test_a_second_turn_while_one_runs(stuck):
 
 
 async def test_the_loop_shutting_down():
-    """A turn cancelled from outside leaves a valid history, and a session that is not busy."""
+    """If other code cancels a turn, the history is valid, and the session is not busy."""
     running = asyncio.Event()
 
     async def hang() -> str:
@@ -464,11 +468,11 @@ async def test_the_loop_shutting_down():
 
 
 async def test_a_tool_that_swallows_the_stop():
-    """A tool that ignores its cancellation finishes, its result stays, and the turn ends there all the same."""
+    """If a tool ignores its cancellation and returns, its result is kept. The turn still ends there."""
     running = asyncio.Event()
 
     async def stubborn() -> str:
-        """End when asked to stop, as if nothing had happened."""
+        """Return as usual, even if asked to stop."""
         running.set()
         try:
             await asyncio.Event().wait()
@@ -485,7 +489,7 @@ async def test_a_tool_that_swallows_the_stop():
 
 
 async def test_on_a_busy_machine_a_thread_is_not_waited_for_longer(monkeypatch):
-    """Each turn of the loop takes longer than it should: how long a stopped thread is waited for is real time."""
+    """A busy machine makes each turn of the loop slow: still, the wait for a stopped thread takes only the given real time."""
     let_go, sleep, sleeps = threading.Event(), asyncio.sleep, []
     monkeypatch.setattr(running, "STOP_GRACE", 0.1)
 
@@ -505,7 +509,9 @@ async def test_on_a_busy_machine_a_thread_is_not_waited_for_longer(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["async", "generator", "awaited"])
 async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monkeypatch):
-    """One that catches each cancellation and waits on does not hold the turn: it ends soon, and says that it runs on."""
+    """An async tool that catches each cancellation does not hold the turn. The turn ends soon, and says that the tool still
+    runs.
+    """
     monkeypatch.setattr(running, "STOP_WAIT", 0.2)
     begun, let_go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -539,7 +545,7 @@ async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monk
 
 
 async def test_a_tool_whose_own_task_was_cancelled():
-    """A CancelledError of the tool's own is that tool's error, not the end of the turn."""
+    """If a tool itself raises CancelledError, this is the tool's error. It does not end the turn."""
 
     async def clumsy() -> str:
         """Await a task that was cancelled."""
@@ -548,7 +554,7 @@ async def test_a_tool_whose_own_task_was_cancelled():
         return await task
 
     def clumsy_too() -> str:
-        """Raise it from a thread."""
+        """Raise CancelledError in a thread."""
         raise asyncio.CancelledError
 
     session = aagent_session(
@@ -563,7 +569,7 @@ async def test_a_tool_whose_own_task_was_cancelled():
 
 
 async def test_a_python_loop_in_a_thread_is_stopped(monkeypatch):
-    """Stop ends a sync tool that runs Python code in its thread; the person is told."""
+    """Stop ends a sync tool that runs Python code in its thread. The person is told."""
     monkeypatch.setattr(running, "STOP_GRACE", 60)  # a busy machine may need more than is usual
     begun, ended = threading.Event(), threading.Event()
 
@@ -590,11 +596,11 @@ async def test_a_python_loop_in_a_thread_is_stopped(monkeypatch):
 
 
 async def test_a_sleeping_thread_is_left_behind():
-    """A sync tool that waits in C cannot be stopped; the turn ends soon, and says that it runs on."""
+    """A sync tool that waits in C code cannot be stopped. The turn ends soon, and says that the tool still runs."""
     running, ended = threading.Event(), threading.Event()
 
     def asleep() -> str:
-        """Wait in one piece."""
+        """Sleep in one long call."""
         running.set()
         ended.wait(60)
         return "late"
@@ -613,7 +619,7 @@ async def test_a_sleeping_thread_is_left_behind():
 
 
 async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
-    """However a stop falls on the end of a sync tool, no thread dies of it with a traceback."""
+    """A stop may come just when a sync tool ends: no thread ends with a traceback."""
     deaths = []
     monkeypatch.setattr(threading, "excepthook", deaths.append)
     from toolloop_jupyter.core.execution.runner import in_thread
@@ -635,7 +641,9 @@ async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
 
 
 async def test_stop_while_an_approval_waits():
-    """A call that waits for a decision when the turn is stopped says that it was cancelled; a late click does nothing."""
+    """If the turn is stopped while a call waits for a decision, the call's result says that it was cancelled. A late click
+    does nothing.
+    """
     asked = []
     session = aagent_session(
         Harness.TOOL_LOOP,
@@ -675,7 +683,7 @@ def f_of(log):
 
 
 async def test_an_approval_handler_that_is_cancelled_denies():
-    """on_approval that ends in a CancelledError of its own denies the call; nothing hangs."""
+    """If `on_approval` itself raises CancelledError, the call is denied. Nothing waits for ever."""
 
     async def handler(approval):
         raise asyncio.CancelledError
@@ -694,7 +702,7 @@ async def test_an_approval_handler_that_is_cancelled_denies():
 
 
 async def test_an_observer_that_ends_the_run():
-    """An observer may end the run at any of its awaited steps by CancelledError; the history stays valid."""
+    """An observer may end the run by CancelledError in any of its async methods. The history stays valid."""
 
     class Ends(Observer):
         def __init__(self, where):
@@ -732,7 +740,7 @@ async def test_an_observer_that_ends_the_run():
 
 
 async def test_keyboard_interrupt_in_a_tool_ends_the_turn_not_the_kernel():
-    """A tool that raises KeyboardInterrupt ends the turn as cancelled, with a result that says so."""
+    """If a tool raises KeyboardInterrupt, the turn ends as cancelled, and the call's result says so."""
 
     def leave() -> str:
         """Leave."""
@@ -747,7 +755,9 @@ async def test_keyboard_interrupt_in_a_tool_ends_the_turn_not_the_kernel():
 
 
 async def test_a_tools_own_timeout_goes_on():
-    """A tool's `timeout` is its error; its own TimeoutError stays its own, and the turn goes on."""
+    """If a tool's `timeout` is over, this is an error of the call. A TimeoutError of the tool itself keeps its text. In both
+    cases the turn goes on.
+    """
     from toolloop_jupyter import tool
 
     @tool(timeout=0.05)
@@ -758,7 +768,7 @@ async def test_a_tools_own_timeout_goes_on():
 
     @tool(timeout=5)
     async def own() -> str:
-        """Fail with a timeout of its own."""
+        """Raise a TimeoutError."""
         raise TimeoutError("the database did not answer")
 
     session = aagent_session(

@@ -1,4 +1,4 @@
-"""Values that no run can have are refused where they come in, in one line that names each, and what is allowed."""
+"""A value that no run can have is refused where it is passed in. One line names each such value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ CHOICE = r'on_limit must be "stop" or "answer", got '
     ],
 )
 def test_options_that_no_run_can_have(fields, error, line):
-    """ToolLoopOptions says what is wrong with its fields, all at once, when it is made."""
+    """When a ToolLoopOptions is made, its error lists all wrong fields at once."""
     with pytest.raises(error, match=f"^{re.escape(line)}$") as caught:
         ToolLoopOptions(**fields)
     assert isinstance(caught.value, HarnessError)
 
 
 def test_the_options_of_litellm_are_checked_too():
-    """An object of LiteLLM's own class is taken, and refused with the same line."""
+    """An object of LiteLLM's own class is accepted. A wrong value in it is refused with the same line."""
 
     class ToolLoopOptions:
         completion_kwargs = 5
@@ -65,7 +65,7 @@ def test_the_options_of_litellm_are_checked_too():
 
 
 def test_every_field_has_its_check():
-    """A new field of ToolLoopOptions cannot be forgotten: making one would fail."""
+    """Each field of ToolLoopOptions has a check: without one, no object could be made."""
     assert set(vars(ToolLoopOptions())) <= set(CHECKS)
 
 
@@ -88,6 +88,6 @@ def test_numbers_of_other_classes():
 
 @pytest.mark.parametrize("number", [np.True_, np.float64(2.5), np.nan, "3"])
 def test_what_is_no_whole_number(number):
-    """A bool, a fraction or a text is still no whole number."""
+    """A bool, a fraction and a text are still not whole numbers."""
     with pytest.raises(TypeError, match="max_turns must be a whole number or None, got"):
         build_config(model="toolloop/demo", max_turns=number)

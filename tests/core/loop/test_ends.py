@@ -1,4 +1,6 @@
-"""How a turn ends is told once, where it belongs: the answer in `text`, the error in `error`, another try in a line."""
+"""A result says in three places how its turn ended: the answer is in `text`, the error in `error`, and each retry is an event
+with a line.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def look() -> str:
 
 
 async def run(*turns, **keywords):
-    """The result of a run of these turns, also of one whose answer does not fit."""
+    """Return the result of a run with these turns, even if the answer does not fit `output=`."""
     try:
         return await aagent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel(*turns), tools=[look], **keywords)
     except OutputInvalid as invalid:
@@ -35,7 +37,9 @@ def retries(result):
 
 
 async def test_a_broken_answer_is_the_text_and_its_error_is_the_error():
-    """What had come of an answer is the text, alone; the error is in `error`, and in `text` only where nothing was said."""
+    """If an answer breaks off, `text` has only its beginning, and `error` has the error. `text` has the error only if the
+    model sent no text.
+    """
     broken = await run([text("Half an answer"), error("overloaded", 503)])
     assert broken.text == "Half an answer"
     assert "overloaded" in broken.error
@@ -51,13 +55,15 @@ async def test_a_broken_answer_is_the_text_and_its_error_is_the_error():
     [("model overloaded", "model overloaded. Run again."), ("No such key.", "No such key. Run again.")],
 )
 def test_an_error_and_its_advice_are_two_sentences(message, shown):
-    """Between what happened and what to do there is one full stop, whoever wrote the first; alone it stays as it is."""
+    """There is one full stop between what happened and what to do, whoever wrote the first sentence. An error without advice
+    is not changed.
+    """
     assert str(ModelCallFailed(message, "Run again.")) == shown
     assert str(ModelCallFailed(message)) == message
 
 
 async def test_a_retry_says_how_long_it_waits():
-    """The event has the seconds, the line says them; where nothing waits, it says nothing of it."""
+    """The event has the seconds, and its line shows them. Without a wait, the line does not mention one."""
     options = ToolLoopOptions(completion_kwargs={"num_retries": 2})
     result = await run(error("busy", 503), error("busy", 503, {"retry-after": "0.7"}), "Hi", options=options)
     assert [retry.wait for retry in retries(result)] == [0.25, 0.7]
@@ -71,7 +77,7 @@ async def test_a_retry_says_how_long_it_waits():
 
 
 async def test_each_attempt_at_the_output_is_a_text_of_its_own():
-    """Answers that do not fit stand apart, each with a line that says why another one was asked for."""
+    """Answers that do not fit are separate texts. After each, a line says why the model was asked again."""
     result = await run("none", "still none", '{"copies": 2}', output=Order)
     assert result.output == Order(copies=2)
     assert [retry.of_answer for retry in retries(result)] == [True, True]
@@ -83,7 +89,7 @@ async def test_each_attempt_at_the_output_is_a_text_of_its_own():
 
 
 async def test_a_run_whose_answer_does_not_fit_is_not_done():
-    """The last line says that it failed, as the error behind it does; `stop_reason` is "done", as LiteLLM's is."""
+    """The last line says that the run has failed, although `stop_reason` is "done", as in LiteLLM."""
     result = await run("none", output=Order, options=ToolLoopOptions(output_retries=0))
     assert result.stop_reason == "done"
     assert render(result)[-1].text.startswith("failed: the answer does not fit")
@@ -92,7 +98,7 @@ async def test_a_run_whose_answer_does_not_fit_is_not_done():
 
 @pytest.mark.parametrize(("said", "told"), [("", True), ("  \n", True), ("Seen.", False)])
 async def test_an_empty_answer_behind_calls_is_noticed(said, told):
-    """The work is done and the run too; that nothing is said of it is said in one line."""
+    """If the model sends no text after its tool calls, the run is done, and one line says that there is no text."""
     result = await run(call("look"), said)
     assert result.stop_reason == "done"
     assert ("sent no text after its tool calls" in (result.error or "")) is told
@@ -100,7 +106,7 @@ async def test_an_empty_answer_behind_calls_is_noticed(said, told):
 
 
 async def test_an_empty_answer_leaves_the_conversation_valid():
-    """A later turn goes on behind it."""
+    """After an empty answer, a later turn works."""
     async with aagent_session(
         Harness.TOOL_LOOP, model=ScriptedModel(call("look"), "", "Hi"), tools=[look]
     ) as session:

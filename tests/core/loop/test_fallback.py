@@ -1,4 +1,4 @@
-"""`fallback`: the models that are asked when the one before fails, on two servers and on scripts; and where keys go."""
+"""`fallback`: if a model fails, the next one is asked. Two servers and scripts show which model gets which key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def models(result):
 
 @pytest.fixture
 def two(serve, monkeypatch):
-    """Two servers of two providers, with prices; gives their models, the keywords of a run, and the servers."""
+    """Start two servers of two providers, with prices. Returns their models, the keywords of a run, and the servers."""
     prices = {"openai/first": 1e-3, "hosted_vllm/second": 1e-5}
     for name, price in prices.items():
         facts = {"input_cost_per_token": price, "output_cost_per_token": price, "mode": "chat"}
@@ -63,7 +63,9 @@ def two(serve, monkeypatch):
 
 
 async def test_two_servers(two):
-    """The first server fails in the second step: the other one gets the conversation and its own key, and goes on to the end."""
+    """The first server fails in the second step. The other server gets the conversation and its own key, and continues to the
+    end.
+    """
     more, one, other = two(
         [calls(("add", {"a": 1, "b": 2})), failure(500, "out of order")],
         [calls(("add", {"a": 3, "b": 4})), answer("7.")],
@@ -93,7 +95,7 @@ async def test_two_servers(two):
 
 
 async def test_an_unknown_price_is_no_price(two):
-    """The cost of a run that a model without a known price has ended is not known."""
+    """If a model without a known price ends a run, the run's cost is not known."""
     more, *_ = two([failure(500)], [answer("Hi.")])
     options = ToolLoopOptions(fallback=["hosted_vllm/no-price"], completion_kwargs={"max_retries": 0})
     result = await aagent(LOOP, "Go.", **{**more, "options": options})
@@ -101,7 +103,7 @@ async def test_an_unknown_price_is_no_price(two):
 
 
 async def test_nothing_of_the_first_route_goes_along(two):
-    """Headers, a body and an account that were given for the first provider are not sent to another one; the temperature is."""
+    """Headers, a body and an account for the first provider are not sent to another provider. The temperature is sent."""
     more, one, other = two(
         [failure(500)],
         [answer("Hi.")],
@@ -129,14 +131,14 @@ async def test_nothing_of_the_first_route_goes_along(two):
     ],
 )
 def test_who_gets_the_key(first, fallback, shares):
-    """The run's address and key go to a model of the same provider, by its name; to no other, and not where nothing is said."""
+    """The run's address and key are used for a fallback only if both model names state the same provider."""
     _, route = find_routes([first, fallback], "the-key", "http://here", {})
     assert route.secrets.get("api_key") == ("the-key" if shares else None)
     assert route.options.get("api_base") == ("http://here" if shares else None)
 
 
 async def test_the_turn_stays_and_the_next_one_begins_anew():
-    """The rest of the turn stays with the model that answers; the next turn asks the first one again."""
+    """The model that answers is used until the end of the turn. The next turn asks the first model again."""
     first = ScriptedModel(error("busy", 503), "From the first.")
     second = ScriptedModel(call("add", a=1, b=2), "From the second.")
     session = aagent_session(LOOP, model=first, tools=[add], options=ToolLoopOptions(fallback=[second]))
@@ -150,7 +152,7 @@ async def test_the_turn_stays_and_the_next_one_begins_anew():
 
 
 async def test_text_that_was_shown_is_taken_back():
-    """What a broken answer had shown is taken back, is not kept in the history, and the question is."""
+    """If an answer breaks off, its shown text is taken back, and is not in the history. The question stays in the history."""
     first = ScriptedModel([text("Half an ans"), error("broken")])
     second = ScriptedModel("Whole.")
     stream = aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(fallback=[second]), stream=True)
@@ -166,7 +168,7 @@ async def test_text_that_was_shown_is_taken_back():
 
 
 async def test_each_has_to_take_what_the_prompt_holds():
-    """A picture in the prompt that a fallback is not known to take is a mistake before anybody is asked."""
+    """If a fallback may not accept a picture of the prompt, the run raises an error before any model is asked."""
     first = ScriptedModel("Seen.", takes_images=True)
     options = ToolLoopOptions(fallback=["hosted_vllm/no-eyes"])
     with pytest.raises(
@@ -177,7 +179,7 @@ async def test_each_has_to_take_what_the_prompt_holds():
 
 
 async def test_all_fail():
-    """Each is asked once, in order; the error is that of the last one."""
+    """Each model is asked once, in order. The run has the error of the last model."""
     three = [ScriptedModel(error(f"no {n}", 400)) for n in range(3)]
     result = await aagent(LOOP, "Go.", model=three[0], options=ToolLoopOptions(fallback=three[1:]))
     assert result.stop_reason == "runtime_error"
@@ -187,7 +189,7 @@ async def test_all_fail():
 
 
 async def test_retries_come_first():
-    """`num_retries` tries the same model again before the next one is asked."""
+    """With `num_retries`, the same model is tried again before the next one is asked."""
     first, second = ScriptedModel(error("busy", 503), error("busy", 503), "Late."), ScriptedModel("Second.")
     options = ToolLoopOptions(fallback=[second], completion_kwargs={"num_retries": 1})
     result = await aagent(LOOP, "Go.", model=first, options=options)
@@ -203,12 +205,14 @@ OF_CLAUDE = {"thinking_blocks", "provider_specific_fields", "reasoning_items"}
 
 
 def fields_of(requests):
-    """The fields of Claude's in the answers of each request."""
+    """Return the fields that only Claude can read, in the answers of each request."""
     return [[OF_CLAUDE & m.keys() for m in r.messages if m["role"] == "assistant"] for r in requests]
 
 
 async def test_fields_of_one_provider_do_not_go_to_another(two):
-    """Thoughts and signatures stay with the provider that made them, because others refuse them; also when the next turn goes back."""
+    """Other providers refuse a provider's thoughts and signatures. So these are removed before another provider is asked, and
+    stay removed later.
+    """
     more, _, other = two([], [calls(("add", {"a": 3, "b": 4})), answer("7.")])
     first = ScriptedModel([*THOUGHT, call("add", a=1, b=2)], error("busy", 503), "Back.")
     session = aagent_session(LOOP, model=first, tools=[add], options=more["options"])
@@ -226,7 +230,9 @@ async def test_fields_of_one_provider_do_not_go_to_another(two):
 
 
 async def test_a_session_that_changes_its_model():
-    """So does a session whose next turn asks another provider; a preview shows what goes out. Claude reads Claude's anywhere."""
+    """If a session's next turn asks another provider, these fields are not sent either, and a preview shows this. Claude's
+    fields go to Claude at any provider.
+    """
     session = aagent_session(LOOP, model=ScriptedModel([*THOUGHT, text("Hi.")]))
     await session.arun("Go.")
     for model, kept in (("toolloop/demo", OF_CLAUDE), ("openai/b", set())):
@@ -241,7 +247,7 @@ async def test_a_session_that_changes_its_model():
 
 
 async def test_a_fallback_of_the_same_provider_gets_its_fields(serve):
-    """Another model of the same provider can read them."""
+    """Another model of the same provider can read these fields, and gets them."""
     message = {"reasoning_content": "Hm.", "provider_specific_fields": {"own": 1}}
     one = serve([answer("Hi."), failure(400, "no"), answer("Whole.")])
     history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", **message}]
@@ -255,7 +261,9 @@ async def test_a_fallback_of_the_same_provider_gets_its_fields(serve):
 
 @pytest.mark.parametrize("limit", ["max_model_calls", "budget"])
 async def test_limits_hold_for_a_fallback(limit, monkeypatch):
-    """A fallback is a model call: it is not asked after the last call that is allowed, or with the budget of all runs used up."""
+    """A call of a fallback is a model call. It is not made if no further call is allowed, or if the budget of all runs is
+    used up.
+    """
     monkeypatch.setattr(turn, "SPENDING", all_runs := turn.Spending())
     first, second = ScriptedModel([text("Half"), error("broken")]), ScriptedModel("Second.")
     options = {"fallback": [second], "on_limit": "answer"}
@@ -264,7 +272,7 @@ async def test_limits_hold_for_a_fallback(limit, monkeypatch):
 
         class Others(Observer):
             async def before_model(self, request):
-                all_runs.cost = 2  # of a run beside this one
+                all_runs.cost = 2  # the cost of another run
     else:
         Others, options["max_model_calls"] = Observer, 1
     result = await aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(**options), observer=Others())
@@ -274,7 +282,7 @@ async def test_limits_hold_for_a_fallback(limit, monkeypatch):
 
 
 async def test_a_closing_answer_has_fallbacks_too():
-    """The answer after a limit is one call more, also if a fallback gives it."""
+    """A fallback may also give the closing answer after a limit. This is still only one more call."""
     first = ScriptedModel(call("add", a=1, b=2), [text("Half"), error("broken")])
     second = ScriptedModel("Second.")
     options = ToolLoopOptions(fallback=[second], on_limit="answer", max_model_calls=1)
@@ -283,7 +291,7 @@ async def test_a_closing_answer_has_fallbacks_too():
 
 
 async def test_a_cancel_is_no_failure():
-    """Who stops a run does not want another model."""
+    """If a person stops a run, no fallback is asked."""
     second = ScriptedModel("Second.")
     first = ScriptedModel([text("a"), *[text("b")] * 5])
     stream = aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(fallback=[second]), stream=True)
@@ -295,13 +303,13 @@ async def test_a_cancel_is_no_failure():
 
 @pytest.mark.parametrize("wrong", ["openai/b", [5], ["litellm_proxy/"], None])
 def test_wrong_values(wrong):
-    """What is no list of models is a mistake before the run."""
+    """A value of `fallback` that is not a list of models is refused before the run."""
     with pytest.raises((ValueError, TypeError)):
         aagent_session(LOOP, model="openai/a", options=ToolLoopOptions(fallback=wrong))
 
 
 @pytest.mark.parametrize("name", ["fallbacks", "context_window_fallback_dict", "model_list"])
 def test_litellms_own_are_refused_and_name_ours(name):
-    """LiteLLM's ways to another model stay refused; the message names this one."""
+    """LiteLLM's own options for other models are refused. The error names `fallback`."""
     with pytest.raises(ValueError, match=r"is refused: .*--fallback MODEL .*ToolLoopOptions\(fallback="):
         aagent_session(LOOP, model="openai/a", options=ToolLoopOptions(completion_kwargs={name: ["x"]}))

@@ -1,4 +1,4 @@
-"""A run that waits for LiteLLM's import: who tells the person, and that the wait is none of the run's time."""
+"""A run waits for LiteLLM's import: the person is told, and the wait does not count for the run's time limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT = 600
 
 
 class Importing(Host):
-    """A host that ends the import as soon as it has told the person, and keeps a log. Meanwhile its clock goes on."""
+    """A host that ends the import when it has told the person, and keeps a log. Meanwhile, its clock goes on."""
 
     def __init__(self, ended, clock):
         self.ended, self.clock, self.log = ended, clock, []
@@ -39,7 +39,7 @@ class Importing(Host):
         self.log.append("ends")
 
     def end(self):
-        """Let a long time pass, look at the limits, and end the import. The run waits by now."""
+        """Let a long time pass, note the limits, and end the import. The run is waiting by now."""
         self.clock.now += 10 * TIMEOUT
         for limit in self.clock.limits:
             limit._look()
@@ -47,7 +47,7 @@ class Importing(Host):
 
 
 class Page(Observer):
-    """An observer that is asked to tell the person, and does so or not."""
+    """An observer that is asked to tell the person about the import. It may do so or not."""
 
     def __init__(self, ended, *, tells):
         self.ended, self.tells, self.asked = ended, tells, 0
@@ -61,7 +61,7 @@ class Page(Observer):
 
 @pytest.fixture
 def ended(monkeypatch):
-    """LiteLLM's import: it ends when this event is set. Whoever waits for it and tells nobody waits for ever."""
+    """LiteLLM's import, which ends when this event is set. If nobody tells the person about the wait, the event is never set."""
     client._make_ready()
     event = threading.Event()
     monkeypatch.setattr(client, "_make_ready", event.wait)
@@ -72,7 +72,7 @@ def ended(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock of all time limits, which goes on only if the test says so; and the limits that have begun."""
+    """The clock of all time limits, which moves only if the test moves it; and the limits that have begun."""
     clock = types.SimpleNamespace(now=0.0, limits=[])
     monkeypatch.setattr(runner.TimeLimit, "_now", lambda _: clock.now)
     enter = runner.TimeLimit.__enter__
@@ -84,14 +84,14 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def other(serve, monkeypatch):
-    """The name of a model that needs LiteLLM; its server says "Hello."."""
+    """The name of a model that needs LiteLLM. Its server answers "Hello."."""
     monkeypatch.setenv("HOSTED_VLLM_API_BASE", serve([answer("Hello.")]).base_url)
     monkeypatch.setenv("HOSTED_VLLM_API_KEY", "key-of-the-other")
     return "hosted_vllm/m"
 
 
 def make_session(way, other, host):
-    """A session that needs LiteLLM for its model, for its fallback, or for a run in a tool."""
+    """Return a session that needs LiteLLM for its model, for its fallback, or for a run in a tool."""
 
     async def think() -> str:
         """Ask the other model."""
@@ -113,7 +113,7 @@ def make_session(way, other, host):
 
 @pytest.mark.parametrize("way", ["model", "fallback", "tool"])
 async def test_the_wait_is_told_and_does_not_count(way, ended, clock, other):
-    """The host tells the person once, and the run has its whole `timeout` beside the import, however long that takes."""
+    """The host tells the person once. However long the import takes, the run has its whole `timeout` after it."""
     host = Importing(ended, clock)
     session = make_session(way, other, host)
     result = await session.arun("Hi")
@@ -125,7 +125,7 @@ async def test_the_wait_is_told_and_does_not_count(way, ended, clock, other):
 @pytest.mark.parametrize("tells", [True, False])
 @pytest.mark.parametrize("way", ["model", "fallback"])
 async def test_a_page_that_tells_it_itself(way, tells, ended, clock, other):
-    """All observers are asked; the host says nothing if one of them tells the person."""
+    """All observers are asked. If one of them tells the person, the host does not."""
     host = Importing(ended, clock)
     pages = [Page(ended, tells=tells), Page(ended, tells=False)]
     session = make_session(way, other, host)
@@ -136,7 +136,7 @@ async def test_a_page_that_tells_it_itself(way, tells, ended, clock, other):
 
 
 async def test_a_preview_says_so_too(ended, clock, other):
-    """A preview, which may need LiteLLM's facts about a model, tells the person about the wait."""
+    """A preview may need LiteLLM's facts about a model, so it also tells the person about the wait."""
     host = Importing(ended, clock)
     request = await make_session("model", other, host).preview("Hi")
     assert request.model == other
@@ -144,7 +144,7 @@ async def test_a_preview_says_so_too(ended, clock, other):
 
 
 async def test_rows_say_so_too(ended, clock, other):
-    """The host of a row passes the wait on to the host of all rows."""
+    """The host of a row tells the host of all rows about the wait."""
     host = Importing(ended, clock)
     config = make_session("fallback", other, host).config
     rows = await RowsRun(config, "{{row}}", ["Hi"], RowsOptions()).collect()
@@ -153,7 +153,7 @@ async def test_rows_say_so_too(ended, clock, other):
 
 
 async def test_workers_begin_after_it(ended, clock, other):
-    """A worker that is forked during the import would inherit its locks: no row is given to a worker before its end."""
+    """A worker that is forked during the import would inherit its locks. So no worker gets a row before the import has ended."""
     given = []
 
     class Pool(Executor):

@@ -1,4 +1,4 @@
-"""The limits of a turn: each ends it with its own reason, and with a closing answer where that is asked for."""
+"""The limits of a turn. Each ends the turn with its own stop reason, and with a closing answer if `on_limit` asks for one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call, error, pause
 
 
 def f(a: int = 0) -> str:
-    """Give a."""
+    """Return a."""
     return f"f({a})"
 
 
@@ -26,7 +26,7 @@ def session_with(*turns, options=None, **more):
 
 
 async def goes_on(session, model):
-    """The history is valid, and a turn without the limit is answered."""
+    """Check that the history is valid, and that a turn without the limit is answered."""
     assert history.validate(await session.history()) == []
     model.turns = (*model.turns[: len(model.requests)], *ScriptedModel("Next.").turns)
     replace_config(session, options=ToolLoopOptions(), limits=Limits())
@@ -35,7 +35,7 @@ async def goes_on(session, model):
 
 
 async def test_max_turns_counts_tool_calls():
-    """The third call of a message is not run with max_turns=2; it is answered in the history all the same."""
+    """With max_turns=2, the third call of a message is not run. The history still has a result for it."""
     model, session = session_with([call("f", a=1), call("f", a=2), call("f", a=3)], max_turns=2)
     result = await session.arun("Go.")
     assert (result.stop_reason, [r.output for r in result.tool_results]) == ("max_turns", ["f(1)", "f(2)"])
@@ -44,7 +44,7 @@ async def test_max_turns_counts_tool_calls():
 
 
 async def test_max_model_calls():
-    """A model that calls tools for ever is stopped, with the number in the error."""
+    """A model that calls tools for ever is stopped. The error has the number of calls."""
     model, session = session_with(call("f", a=1), options={"max_model_calls": 3})
     result = await session.arun("Go.")
     assert (result.stop_reason, result.usage.calls, len(model.requests)) == ("max_model_calls", 3, 3)
@@ -53,7 +53,7 @@ async def test_max_model_calls():
 
 
 async def test_max_cost(serve):
-    """The run ends between model calls once the gateway's prices add up to the limit."""
+    """The run ends between two model calls when the costs that the server reports reach the limit."""
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2, "cost": 0.03}
     server = serve([calls(("f", {"a": n}), usage=usage) for n in range(9)])
     session = aagent_session(
@@ -72,7 +72,7 @@ async def test_max_cost(serve):
 
 
 async def test_timeout_while_the_model_is_silent():
-    """`timeout=` ends a turn whose model says nothing more; what it had said stays."""
+    """`timeout=` ends a turn while the model sends nothing more. The text so far stays."""
     model, session = session_with(["I think ", pause(600)], timeout=60)
     said = ""
     async for event in session.astream("Go."):
@@ -90,7 +90,9 @@ async def test_timeout_while_the_model_is_silent():
     [({"max_turns": 1}, "max_turns"), ({"options": {"max_model_calls": 1}}, "max_model_calls")],
 )
 async def test_a_closing_answer(limit, reason):
-    """on_limit="answer": one last call that may use no tool gives the answer; the reason stays."""
+    """With on_limit="answer", one last call, in which no tool may be used, gives the answer. The stop reason is still the
+    limit.
+    """
     options = {"on_limit": "answer", **limit.get("options", {})}
     more = {k: v for k, v in limit.items() if k != "options"}
     model, session = session_with([call("f", a=1), call("f", a=2)], "In short: 1.", options=options, **more)
@@ -103,7 +105,7 @@ async def test_a_closing_answer(limit, reason):
 
 
 async def test_a_closing_answer_that_calls_a_tool_all_the_same():
-    """A model that ignores tool_choice gets nothing run; its call is answered."""
+    """If the model ignores `tool_choice` and calls a tool, the tool does not run. The history has a result for the call."""
     log = []
 
     def note() -> str:
@@ -120,7 +122,7 @@ async def test_a_closing_answer_that_calls_a_tool_all_the_same():
 
 
 async def test_a_closing_answer_that_fails():
-    """When the last call fails, the limit stays the reason, and the error says both."""
+    """If the last call fails, the stop reason is still the limit. The error names the limit and the failure."""
     model, session = session_with(
         call("f"), error("no more", 400), options={"on_limit": "answer", "max_model_calls": 1}
     )
@@ -132,7 +134,7 @@ async def test_a_closing_answer_that_fails():
 
 
 async def test_a_closing_answer_in_the_wanted_form():
-    """With output= the closing answer is asked for in that form, and read."""
+    """With `output=`, the closing answer is asked for in this form, and is validated."""
 
     class Place(BaseModel):
         city: str
@@ -146,13 +148,13 @@ async def test_a_closing_answer_in_the_wanted_form():
 
 
 async def test_no_limit_is_met_by_an_answer():
-    """An answer on the last allowed call is an answer."""
+    """If the last allowed call gives an answer, the turn ends as done."""
     _, session = session_with(call("f"), "Done.", max_turns=1, options={"max_model_calls": 2})
     assert (await session.arun("Go.")).stop_reason == "done"
 
 
 async def test_a_retry_is_no_model_call(serve):
-    """Tries that failed count neither as model calls nor as turns."""
+    """Tries that failed count neither for max_model_calls nor for max_turns."""
     server = serve([failure(500, headers={"retry-after": "0"}), answer("Hi")], repeat_last=False)
     session = aagent_session(
         Harness.TOOL_LOOP,
@@ -175,7 +177,9 @@ FORCED = [
 @pytest.mark.parametrize("choice", FORCED, ids=["required", "any", "named"])
 @pytest.mark.parametrize("on_limit", ["stop", "answer"])
 async def test_a_forced_call_that_only_repeats_itself_ends_the_turn(choice, on_limit):
-    """The third time of the same call with the same result is the last, and the error names what to set; or the model answers."""
+    """If a forced call has had the same result three times, the turn ends, and the error names what to set. A model that may
+    also answer goes on.
+    """
     options = {"completion_kwargs": {"tool_choice": choice}, "on_limit": on_limit}
     model, session = session_with(
         call("f", a=1), call("f", a=1), call("f", a=1), "In short.", options=options
@@ -200,7 +204,7 @@ async def test_a_forced_call_that_only_repeats_itself_ends_the_turn(choice, on_l
     ids=["other arguments", "in one answer", "not forced", "not set"],
 )
 async def test_calls_that_may_still_end_go_on(turns, choice):
-    """Other arguments, one answer with the same call several times, and a model that may answer end nothing."""
+    """These do not end the turn: other arguments, the same call several times in one answer, and a model that may answer."""
     options = {"completion_kwargs": {"tool_choice": choice} if choice else {}}
     _, session = session_with(*turns, "Done.", options=options)
     result = await session.arun("Go")
@@ -208,7 +212,7 @@ async def test_calls_that_may_still_end_go_on(turns, choice):
 
 
 async def test_another_result_is_no_repetition():
-    """A forced call whose result changes (a queue that empties) goes on."""
+    """A forced call whose result changes (a queue that becomes empty) goes on."""
     left = list(range(5))
 
     def take() -> int:

@@ -1,4 +1,4 @@
-"""What came of a tool's run: the model's line, the person's traceback."""
+"""The outcome of a tool's run: the line for the model, and the traceback for the person."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 async def result_of(function, **arguments):
-    """The result of one call of the function."""
+    """Return the result of one call of the function."""
     model = ScriptedModel(call(function.__name__, **arguments), "Answer.")
     result = await aagent(Harness.TOOL_LOOP, "Go.", model=model, tools=[function])
     assert (result.stop_reason, result.text, result.error) == ("done", "Answer.", None)
@@ -38,7 +38,7 @@ def caught(function):
 
 
 def test_the_persons_own_frames_and_no_others():
-    """Of a library's depths nothing is shown when the person's own code called it; of this package nothing ever."""
+    """If the person's code called a library, the traceback has no frames of the library. It never has frames of this package."""
 
     def mine():
         return json.loads("{")
@@ -51,7 +51,7 @@ def test_the_persons_own_frames_and_no_others():
 
 
 def test_causes_and_contexts_are_cut_too():
-    """Each exception of a chain is cut by itself, and their order is told as Python tells it."""
+    """In a chain of exceptions, the traceback of each is shortened. Their order is the same as in Python's traceback."""
 
     def mine():
         try:
@@ -66,7 +66,7 @@ def test_causes_and_contexts_are_cut_too():
 
 
 def test_groups_are_cut_too():
-    """The exceptions of a group are in it, cut."""
+    """The exceptions of a group are in the text, with shortened tracebacks."""
     group = getattr(builtins, "ExceptionGroup", None)
     if group is None:
         pytest.skip("no groups before Python 3.11")
@@ -80,7 +80,7 @@ def test_groups_are_cut_too():
 
 
 def test_a_librarys_function_as_a_tool_keeps_its_last_frames():
-    """Without any line of the person's own the last frames stay, with no folder of this machine."""
+    """If no frame is in the person's code, the last frames stay, without a folder of this machine."""
     error = caught(lambda: json.loads("{"))
     error.__traceback__ = error.__traceback__.tb_next.tb_next  # as the tool's thread calls json.loads itself
     shown = cut_traceback(error)
@@ -89,7 +89,7 @@ def test_a_librarys_function_as_a_tool_keeps_its_last_frames():
 
 
 def test_long_recursion_is_short():
-    """A recursion's thousand frames are told as Python tells them: a few, and how often they repeat."""
+    """A recursion of a thousand frames is shown as Python shows it: a few frames, and how often they repeat."""
 
     def mine(n):
         return mine(n + 1)
@@ -98,7 +98,7 @@ def test_long_recursion_is_short():
 
 
 async def test_an_error_whose_text_raises():
-    """An exception that cannot say what it is, is named all the same."""
+    """If the text of an exception cannot be read, the text for the model still has its name."""
 
     class Mute(Exception):
         def __str__(self):
@@ -130,7 +130,9 @@ async def test_an_error_whose_text_raises():
     ],
 )
 async def test_complaints_about_the_thread_name_the_setting(error, hinted):
-    """Each library's words for "wrong thread" come with @tool(thread=False), for tools that run in one."""
+    """Each library has its own words for "wrong thread". For a tool in a worker thread, the text for the model then names
+    @tool(thread=False).
+    """
 
     def touch():
         """Touch it."""
@@ -147,7 +149,7 @@ async def test_complaints_about_the_thread_name_the_setting(error, hinted):
 
 
 async def test_a_timeout_that_an_async_tool_ignores():
-    """A tool that swallows its cancellation is left behind, and the model is told so."""
+    """If a tool ignores its cancellation, the run goes on without it, and the model is told so."""
 
     @tool(timeout=0.1)
     async def stubborn():
@@ -166,7 +168,7 @@ async def test_a_timeout_that_an_async_tool_ignores():
 
 
 async def test_a_tools_own_timeout_error_is_not_ours():
-    """A TimeoutError that the tool raises keeps its own text and traceback."""
+    """If the tool itself raises a TimeoutError, this error keeps its text and its traceback."""
 
     @tool(timeout=5)
     def connect():
@@ -179,7 +181,7 @@ async def test_a_tools_own_timeout_error_is_not_ours():
 
 
 async def test_calls_one_after_the_other_share_a_thread(monkeypatch):
-    """A call's thread waits for the next call, takes it, and is gone when none comes."""
+    """After a call, the thread waits, and takes the next call. If no call comes, the thread ends."""
     monkeypatch.setattr(workers, "IDLE", 600)
 
     def quick():
@@ -201,7 +203,7 @@ async def test_calls_one_after_the_other_share_a_thread(monkeypatch):
 
 
 async def test_a_waiting_thread_keeps_nothing_of_a_call():
-    """What a tool returned and closed over can be collected while its thread waits for the next call."""
+    """While a thread waits for the next call, it does not keep the last tool's value or closure in memory."""
     made = []
 
     def quick():
@@ -246,7 +248,9 @@ def raise_big():
 
 @pytest.mark.parametrize("make", [raise_big, raise_with_notes, raise_from, raise_group])
 def test_of_megabytes_of_an_error_only_a_part_is_written(make):
-    """The text for the model is cut: the error's text, its notes, its causes and the errors of its group. So is the traceback."""
+    """The text for the model is limited: the error's text, its notes, its causes and the errors of its group. So is the
+    traceback.
+    """
     error = caught(make)
     assert len(explain_error(error)) < 500_000
     if make in (raise_big, raise_from):

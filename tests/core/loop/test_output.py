@@ -1,4 +1,6 @@
-"""Structured output: what is asked of which model, what is read, what is tried again, and what is an error."""
+"""Structured output: how a model is asked for it, how the answer is read, when the model is asked again, and what is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,7 @@ Pet = Annotated[Cat | Dog, Field(discriminator="kind")]
     ],
 )
 def test_json_is_read_wherever_it_stands(text):
-    """C112: fenced, half fenced, in prose, after thinking, in the shape of a tool call, or encoded twice."""
+    """C112: JSON is read in a fence, in half a fence, in prose, after thinking, in the form of a tool call, or encoded twice."""
     assert Output(Place).read(text) == Place(city="Oslo", n=1)
 
 
@@ -137,7 +139,7 @@ def test_json_is_read_wherever_it_stands(text):
     ],
 )
 def test_other_kinds_than_models(kind, text, value):
-    """Dataclasses, lists, unions, plain values and texts are outputs too, wrapped or bare."""
+    """Dataclasses, lists, unions, plain values and texts can be outputs, too, with or without a wrapping object."""
     assert Output(kind).read(text) == value
 
 
@@ -153,7 +155,7 @@ def test_other_kinds_than_models(kind, text, value):
     ],
 )
 def test_a_wrong_answer_is_a_problem_in_words(text, problem):
-    """What does not validate says what is wrong, fast, however hostile it is."""
+    """If an answer does not validate, the error says why. Even for a hostile answer, this takes little time."""
     began = time.thread_time()
     with pytest.raises(OutputProblem, match=problem):
         Output(Place).read(text)
@@ -161,7 +163,7 @@ def test_a_wrong_answer_is_a_problem_in_words(text, problem):
 
 
 def test_an_answer_without_any_of_the_fields_is_no_default_object():
-    """C120: an object that has nothing to do with the schema is not taken for one with all defaults."""
+    """C120: an object without any field of the schema is not accepted, even if all fields have defaults."""
     with pytest.raises(OutputProblem, match="none of the fields default, n"):
         Output(Defaults).read('{"error":"I could not do it"}')
     assert Output(Defaults).read("{}") == Defaults()
@@ -200,7 +202,9 @@ def nodes(schema):
     ],
 )
 def test_what_is_sent_is_what_strict_mode_takes(kind):
-    """C116, C117: an object on top; with strict every object is closed and complete, without `default` or `oneOf`."""
+    """C116, C117: the top of the schema is an object. With strict, every object is closed and complete, without `default` or
+    `oneOf`.
+    """
     from toolloop_jupyter.core.models.client import load_litellm
 
     load_litellm()
@@ -252,7 +256,7 @@ SPEC = [
     ],
 )
 def test_which_models_take_response_format(model, with_tools, without):
-    """C114, C115: known without a network, from LiteLLM's own mapping and what providers are known to refuse."""
+    """C114, C115: this is known without a network, from LiteLLM's own mapping and from what providers are known to refuse."""
     import toolloop_jupyter.teaching.registry
 
     assert toolloop_jupyter.teaching.registry
@@ -265,7 +269,7 @@ def test_which_models_take_response_format(model, with_tools, without):
     [("openai/gpt-4o", True), ("anthropic/claude-sonnet-4-5", True), ("bedrock/amazon.nova-pro-v1:0", False)],
 )
 def test_which_models_take_no_tool_choice(model, takes):
-    """`tool_choice="none"` is left away where LiteLLM would raise for it."""
+    """`tool_choice="none"` is left out if LiteLLM would raise an error for it."""
     assert takes_tool_choice_none(model, SPEC) is takes
 
 
@@ -273,7 +277,7 @@ def test_which_models_take_no_tool_choice(model, takes):
 
 
 def f(a: int = 0) -> str:
-    """Give a."""
+    """Return a."""
     return f"f({a})"
 
 
@@ -283,7 +287,7 @@ async def run(*turns, output=Place, **more):
 
 
 async def test_the_output_is_an_instance_and_counts_its_answers():
-    """C120: `Result.output` is the model; how many answers it took is there to see."""
+    """C120: `Result.output` is an instance of the model, and `output_attempts` says how many answers were needed."""
     model, result = await run(call("f", a=1), '{"city":1}', "no", OSLO)
     assert (result.output, result.output_attempts, result.stop_reason) == (Place(city="Oslo", n=1), 3, "done")
     assert "city: " in model.requests[2].messages[-1]["content"]
@@ -293,7 +297,9 @@ async def test_the_output_is_an_instance_and_counts_its_answers():
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
 async def test_an_answer_that_never_fits_is_an_error_with_everything(retries):
-    """C119: after `output_retries` more answers OutputInvalid has the raw text and the work that was done."""
+    """C119: after `output_retries` more answers, OutputInvalid has the raw text, and the Result with the calls that were
+    made.
+    """
     model = ScriptedModel('{"city":1}', repeat_last=True)
     session = aagent_session(
         Harness.TOOL_LOOP, model=model, output=Place, options=ToolLoopOptions(output_retries=retries)
@@ -309,7 +315,7 @@ async def test_an_answer_that_never_fits_is_an_error_with_everything(retries):
 
 
 async def test_a_refusal_is_not_tried_again(serve):
-    """A refusal ends at once in OutputInvalid that quotes it."""
+    """A refusal by the model ends the run at once. OutputInvalid quotes the refusal."""
     server = serve([{"chunks": [{"refusal": "I will "}, {"refusal": "not."}]}], repeat_last=False)
     with pytest.raises(OutputInvalid, match=r"the model refused: I will not\."):
         await aagent(
@@ -323,14 +329,14 @@ async def test_a_refusal_is_not_tried_again(serve):
 
 
 async def test_an_answer_cut_off_says_so():
-    """An answer cut by the token limit goes back with that word."""
+    """If the token limit cut the answer off, the message to the model says so."""
     model, result = await run(['{"city":"Os', end("length")], OSLO)
     assert "cut off by the token limit" in model.requests[1].messages[-1]["content"]
     assert result.output == Place(city="Oslo", n=1)
 
 
 async def test_a_call_of_no_tool_that_is_the_output():
-    """A model that answers by "calling" the schema has answered; nothing is run, and the history is valid."""
+    """If a model sends its answer as a call of an unknown tool, this is the answer. Nothing runs, and the history is valid."""
     model = ScriptedModel(call("f", a=1), call("Place", city="Oslo", n=1), "Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, output=Place, tools=[f])
     result = await session.arun("Go.")
@@ -342,7 +348,9 @@ async def test_a_call_of_no_tool_that_is_the_output():
 
 
 async def test_a_model_that_takes_no_response_format_is_asked_in_words(serve):
-    """C115: on groq's models tools stay free, and the schema is asked for at the end; no provider error is shown."""
+    """C115: with groq's models, tools can be called freely. At the end, a message asks for the schema, and no provider error
+    occurs.
+    """
     script = [calls(("f", {"a": 1})), answer("It is Oslo."), answer(OSLO)]
     server = serve(script, repeat_last=False)
     result = await aagent(
@@ -363,7 +371,7 @@ async def test_a_model_that_takes_no_response_format_is_asked_in_words(serve):
 
 
 async def test_an_answer_that_fits_at_once_is_not_asked_for_again(serve):
-    """C112: asked in words or not, an answer that is JSON already costs no second call."""
+    """C112: if the first answer is JSON already, there is no second call, whether a message would ask for it or not."""
     server = serve([answer(f"```json\n{OSLO}\n```")], repeat_last=False)
     result = await aagent(
         Harness.TOOL_LOOP,
@@ -378,7 +386,7 @@ async def test_an_answer_that_fits_at_once_is_not_asked_for_again(serve):
 
 
 async def test_a_tool_called_instead_of_the_answer_is_not_run(serve):
-    """Once the JSON has been asked for, a call is refused, counts as an answer, and ends like one."""
+    """After the model was asked for the JSON, a tool call is refused. It counts as an attempt, and may be the last one."""
     server = serve([answer("It is Oslo."), calls(("f", {"a": 1}))])
     with pytest.raises(OutputInvalid) as raised:
         await aagent(
@@ -395,7 +403,7 @@ async def test_a_tool_called_instead_of_the_answer_is_not_run(serve):
 
 
 def test_an_output_that_cannot_be_described():
-    """A class that pydantic knows nothing of is refused before anything starts."""
+    """A class that pydantic cannot describe is refused before anything starts."""
     with pytest.raises(ValueError, match="cannot be described"):
         Output(object())
 
@@ -419,7 +427,9 @@ class HookRaises:
     ],
 )
 def test_a_type_that_cannot_be_described(kind, why):
-    """A type that no value satisfies, or whose own code raises anything, is refused before the run, and the reason is said."""
+    """A type is refused before the run if no value is valid for it, or if its own code raises an error. The message has the
+    reason.
+    """
     with pytest.raises(ValueError, match="cannot be described") as caught:
         Output(kind)
     assert why in str(caught.value)
@@ -436,7 +446,7 @@ def test_a_type_that_cannot_be_described(kind, why):
     ids=["numbers", "an endless text", "fences", "prose"],
 )
 def test_a_long_answer_is_not_read_again_and_again(answer, tries, monkeypatch):
-    """All tries to find JSON in an answer together read a bounded number of characters."""
+    """All tries to find JSON in an answer together read a limited number of characters."""
     begun = []
     read = json.JSONDecoder.raw_decode
 
@@ -447,4 +457,4 @@ def test_a_long_answer_is_not_read_again_and_again(answer, tries, monkeypatch):
     monkeypatch.setattr(json.JSONDecoder, "raw_decode", count)
     with pytest.raises(OutputProblem):
         Output(Place).read(answer)
-    assert len(begun) <= tries + 2  # the answer as a whole, too
+    assert len(begun) <= tries + 2  # this includes the whole answer

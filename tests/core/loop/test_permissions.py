@@ -1,4 +1,6 @@
-"""Guarantee: the strictest rule wins and is named; "all calls" means this name, this function, this session."""
+"""Guarantee: the strictest rule applies, and the message names it. "All calls" means this tool name, this function and this
+session.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 def make(name, ran, own=None):
-    """A tool called `name`, which notes its runs, with permissions of its own."""
+    """Return a tool called `name` with its own permissions. It notes its runs."""
     names = {"ran": ran}
     exec(
         f"def {name}(x: int = 1) -> str:\n    'Note it.'\n    ran.append(('{name}', x))\n    return 'ok'",
@@ -51,7 +53,7 @@ class _NotABool:
 
 
 class _Liar:
-    """Equal to everything, true, and found in every dict under the key "full"."""
+    """An object that is equal to everything, is true, and is found in every dict under the key "full"."""
 
     def __eq__(self, other):
         return True
@@ -90,7 +92,7 @@ def _unspeakable(asked):
 
 
 class _Odd(Mapping):
-    """A mapping that says "ask" until it is asked about a call."""
+    """A mapping that says "ask" at first, and something else when it is asked about a call."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -113,7 +115,7 @@ class _Odd(Mapping):
         return [("f", "ask")]
 
 
-# (permissions of the run, the tool's own, what becomes of the call, a part of why)
+# (permissions of the run, permissions of the tool, what happens to the call, a part of the reason)
 TABLE = {
     "full": ("full", None, "full", None),
     "ask": ("ask", None, "ask", "permissions are 'ask'"),
@@ -182,7 +184,9 @@ TABLE = {
 
 @pytest.mark.parametrize(("policy", "own", "becomes", "why"), TABLE.values(), ids=TABLE)
 async def test_the_strictest_wins_and_says_why(policy, own, becomes, why):
-    """What a policy and a tool's own setting make of a call, and that the request or the refusal names the rule."""
+    """The policy and the tool's own setting decide about a call together. The request or the refusal names the rule that
+    applies.
+    """
     ran = []
     session = session_of([make("f", ran, own)], call("f", x=3), permissions=policy)
     seen = await asked(session)
@@ -194,7 +198,7 @@ async def test_the_strictest_wins_and_says_why(policy, own, becomes, why):
 
 
 async def test_nobody_is_asked_about_a_call_that_cannot_run():
-    """Unknown tools and arguments that do not validate go back to the model without a request."""
+    """For an unknown tool and for invalid arguments, the model gets an error, and nobody is asked."""
     ran = []
     session = session_of([make("f", ran)], call("g"), call("f", x="many"), "Done.")
     assert await asked(session) == []
@@ -203,7 +207,7 @@ async def test_nobody_is_asked_about_a_call_that_cannot_run():
 
 # --- names in a mapping ---------------------------------------------------------------------------------------
 
-# (permissions, what is said)
+# (permissions, a part of the message)
 WRONG = {
     "a typo": (
         {"delte": "ask", "*": "full"},
@@ -227,7 +231,9 @@ def _three():
 
 @pytest.mark.parametrize(("policy", "said"), WRONG.values(), ids=WRONG)
 def test_a_rule_with_a_slip_in_its_name_is_a_mistake(policy, said):
-    """A name that a tool nearly has, with a rule stricter than what would hold in its place, stops before anything runs."""
+    """A rule is refused before the run if its name is almost the name of a tool, and if the rule that would apply to this
+    tool is less strict.
+    """
     with pytest.raises(ValueError) as caught:
         session_of(_three(), permissions=policy)
     assert said in str(caught.value)
@@ -248,12 +254,16 @@ def test_a_rule_with_a_slip_in_its_name_is_a_mistake(policy, said):
     ],
 )
 async def test_a_rule_for_other_runs_is_none_for_this(policy):
-    """A name of no tool that opens nothing, or of another tool than this run's: one mapping serves runs with other tools."""
+    """A rule for a tool that this run does not have is allowed, if it does not make the permissions less strict. So one
+    mapping serves several runs.
+    """
     assert session_of(_three(), permissions=policy).config.approvals.permissions is policy
 
 
 def test_one_mapping_for_several_cells():
-    """In a notebook, a rule for another function of it, or for a tool that the session had, is no typo however near."""
+    """In a notebook, a rule may be for another function of the notebook, or for an earlier tool of the session. It is then
+    not taken for a typo.
+    """
     from toolloop_jupyter.notebook.magic.names import leave_out_other_rules
 
     f, g = make("f", []), make("g", [])
@@ -278,7 +288,9 @@ def test_one_mapping_for_several_cells():
 
 
 async def test_all_in_this_run():
-    """All calls of one tool in this run: other arguments are covered, another tool and the next turn are not."""
+    """A person allows all calls of a tool in this run. This covers other arguments, but neither another tool nor the next
+    turn.
+    """
     ran = []
     session = session_of(
         [make("f", ran), make("g", ran)],
@@ -293,7 +305,9 @@ async def test_all_in_this_run():
 
 
 async def test_all_in_this_session():
-    """All calls of one tool in this session: the next turns are covered, another tool and another session are not."""
+    """A person allows all calls of a tool in this session. This covers the next turns, but neither another tool nor another
+    session.
+    """
     ran = []
     f, g = make("f", ran), make("g", ran)
     session = session_of([f, g], call("f", x=1), "One.", [call("f", x=2), call("g")], "Two.")
@@ -304,7 +318,7 @@ async def test_all_in_this_session():
 
 
 async def test_a_redefinition_is_asked_about():
-    """The same name with another function, or the same function with other code, is asked about again."""
+    """If the name has another function now, or the function has other code, a person is asked again."""
     ran = []
     f = make("f", ran)
     session = session_of([f], call("f"), "1", call("f"), "2", call("f"), "3", call("f"), "4")
@@ -317,7 +331,7 @@ async def test_a_redefinition_is_asked_about():
 
 
 async def test_objects_that_are_equal_are_not_the_same():
-    """A callable object that only equals the approved one is asked about; a method of the same object is covered."""
+    """A callable object that is only equal to the approved one needs a new approval. A method of the same object needs none."""
     ran = []
 
     class Same:
@@ -349,7 +363,7 @@ async def test_objects_that_are_equal_are_not_the_same():
 
 
 async def test_going_back_takes_the_approval_back():
-    """What was allowed for the session in a turn that is taken back is not allowed any more; earlier ones stay."""
+    """If a turn is removed, the approvals for the session that were given in this turn end. Earlier approvals stay."""
     ran = []
     session = session_of(
         [make("f", ran), make("g", ran)], call("f"), "1", call("g"), "2", [call("f"), call("g")], "3"
@@ -362,7 +376,7 @@ async def test_going_back_takes_the_approval_back():
 
 
 async def test_a_wide_approval_beats_no_denial():
-    """An approval of all calls does not reach a policy that denies."""
+    """An approval of all calls does not change a policy that denies."""
     ran = []
     session = session_of([make("f", ran)], call("f"), "1", call("f"), "2")
     await asked(session, "session")
@@ -372,7 +386,7 @@ async def test_a_wide_approval_beats_no_denial():
 
 
 async def test_scopes_that_are_offered():
-    """A session offers "this session", a run of one turn does not; the request counts its place in the run."""
+    """A session offers "this session", and a run of one turn does not. The request has the number of the call in its run."""
     from toolloop_jupyter import aagent
 
     session = session_of([make("f", [])], [call("f", x=1), call("f", x=2)])
@@ -396,7 +410,7 @@ async def test_scopes_that_are_offered():
             event.allow()
 
 
-# --- answers that are none ------------------------------------------------------------------------------------
+# --- answers that mean nothing ------------------------------------------------------------------------------------
 
 NONSENSE = {
     "array": np.array(["full"]),
@@ -412,7 +426,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
 def test_settings_that_only_look_like_modes_are_refused(answer):
-    """`permissions=`, the rules of a mapping and `@tool(permissions=…)` take plain texts only."""
+    """`permissions=`, the rules of a mapping and `@tool(permissions=…)` accept only plain texts as modes."""
     if answer is not NONSENSE["one"] and callable(answer):
         pytest.skip("a callable is a policy")
     for policy in (answer, {"f": answer}):
@@ -424,7 +438,7 @@ def test_settings_that_only_look_like_modes_are_refused(answer):
 
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
 async def test_settings_that_came_in_unchecked_ask(answer):
-    """A policy or a tool's setting that was put into the run by another way is held to its type all the same."""
+    """If an unchecked policy or setting of a tool got into a run, a value of a wrong type means "ask"."""
     for run, own in ((answer, None), ("full", answer)):
         ran = []
         session = session_of([make("f", ran)], call("f"))
@@ -443,7 +457,7 @@ async def test_settings_that_came_in_unchecked_ask(answer):
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_an_on_approval_that_says_nonsense_denies(answer, is_async):
-    """Only True itself allows."""
+    """Only the value True allows a call."""
     ran = []
 
     async def answer_later(approval):
@@ -456,7 +470,7 @@ async def test_an_on_approval_that_says_nonsense_denies(answer, is_async):
 
 
 class _WithoutClass:
-    """What cannot even be looked at."""
+    """An object that raises an error when its class is read."""
 
     @property
     def __class__(self):
@@ -465,7 +479,9 @@ class _WithoutClass:
 
 @pytest.mark.parametrize("kind", [_Unspeakable, _WithoutClass])
 async def test_an_on_approval_that_cannot_be_understood_denies(kind):
-    """Also when its error or its answer raises at each look, nothing runs and nobody waits for ever."""
+    """Even if the error or the answer of `on_approval` raises an error whenever it is read: nothing runs, and nobody waits
+    for ever.
+    """
     ran = []
 
     def handler(approval):
@@ -481,7 +497,7 @@ async def test_an_on_approval_that_cannot_be_understood_denies(kind):
 
 
 async def test_a_handler_that_is_false_is_asked():
-    """A callable object is the handler, whatever it says of its own truth."""
+    """A callable object decides as `on_approval`, even if `bool(object)` is False."""
 
     class Empty:
         def __len__(self):
@@ -499,7 +515,7 @@ async def test_a_handler_that_is_false_is_asked():
     "scope", [np.array(["run"]), _Liar(), _LyingText("run"), np.str_("run"), "all", None]
 )
 async def test_a_scope_that_is_none_decides_nothing(scope):
-    """Neither for this call nor for those that follow."""
+    """An unknown scope allows neither this call nor later calls."""
     approval = Approval("f", {})
     with pytest.raises(ValueError, match="scope must be"):
         approval.allow(scope=scope)
@@ -510,7 +526,7 @@ async def test_a_scope_that_is_none_decides_nothing(scope):
     "answer", [True, {"x": 5}, _Liar(), np.array([1])], ids=["true", "dict", "liar", "array"]
 )
 async def test_a_check_that_gives_no_call_runs_nothing(answer):
-    """Edited arguments run only as the call that was made of them."""
+    """Edited arguments run only if `check` has returned a call with them."""
     ran = []
     async for event in (session := session_of([make("f", ran)], call("f"))).astream("Go."):
         if isinstance(event, Approval):
@@ -522,7 +538,7 @@ async def test_a_check_that_gives_no_call_runs_nothing(answer):
 
 @pytest.mark.parametrize("unattended", [np.array(["allow"]), _Liar(), _LyingText("allow"), np.str_("allow")])
 async def test_an_unattended_setting_that_is_none_denies(unattended):
-    """What becomes of requests where nobody is there is decided by a plain text, or it is no."""
+    """If nobody is there, only a plain text can allow a request. Any other value denies it."""
     approval = Approval("f", {})
     await asking.ask_person(approval, None, None, unattended=unattended)  # there is no card
     assert not approval.decision.allowed
@@ -530,7 +546,7 @@ async def test_an_unattended_setting_that_is_none_denies(unattended):
 
 @pytest.mark.parametrize("line", [_Liar(), _LyingText("y"), np.array(["y"]), None])
 def test_a_keyboard_that_gives_no_text_denies(line, monkeypatch):
-    """A patched `input` that answers with something else has not said yes."""
+    """If a replaced `input` returns a value that is not a text, the call is denied."""
     approval = Approval("f", {})
     monkeypatch.setattr("builtins.input", lambda prompt: line)
     asking.ask_at_prompt(approval)
@@ -541,7 +557,7 @@ def test_a_keyboard_that_gives_no_text_denies(line, monkeypatch):
     "made", [np.array(["null", "x"]), _Liar(), _NotABool()], ids=["array", "liar", "not a bool"]
 )
 def test_what_a_validator_made_is_not_compared(made):
-    """An error about a value of a validator's own making is a message to the model, whatever the value says of itself."""
+    """If a validator makes a wrong value, the model gets a message about it, whatever the value's own methods claim."""
 
     def f(x) -> str:
         """Do it."""
@@ -553,7 +569,7 @@ def test_what_a_validator_made_is_not_compared(made):
 
 
 def test_a_validator_whose_error_cannot_be_told():
-    """It is a message to the model, too."""
+    """If the text of a validator's error cannot be read, the model gets a message, too."""
 
     def refuse(sent):
         raise _Unspeakable
@@ -568,7 +584,7 @@ def test_a_validator_whose_error_cannot_be_told():
 
 
 def test_a_name_that_lies_is_taken_by_its_letters():
-    """The name of a tool is compared with the rules of policies as the text that it is."""
+    """A tool's name of a class derived from `str` becomes a plain text before it is compared with the rules of a policy."""
 
     @tool(name=_LyingText("delete"))
     def f() -> str:
@@ -580,7 +596,7 @@ def test_a_name_that_lies_is_taken_by_its_letters():
 
 
 class _Meddler(Observer):
-    """Changes something right before a tool runs, where step mode waits for a person."""
+    """An observer that changes something just before a tool runs, at the moment where step mode waits for a person."""
 
     def __init__(self, change):
         self.change = change
@@ -590,8 +606,8 @@ class _Meddler(Observer):
 
 
 async def test_what_an_earlier_decision_covers_is_looked_at_right_before_the_call():
-    """What is allowed for all calls is the function as it was, with what its closure holds: a call does not run where that has changed
-    after the decision was looked up.
+    """An approval of all calls is for the function and the values in its closure at that time. If these change after the
+    approval was found, the call does not run.
     """
     to = ["home"]
 

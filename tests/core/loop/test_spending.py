@@ -20,7 +20,7 @@ def add(a: int, b: int) -> int:
 
 @pytest.fixture
 def all_runs(monkeypatch):
-    """A process that has spent nothing."""
+    """The spending of all runs, which is zero at the beginning."""
     fresh = turn.Spending()
     monkeypatch.setattr(turn, "SPENDING", fresh)
     return fresh
@@ -40,7 +40,7 @@ def priced(serve, monkeypatch):
 
 
 async def test_all_runs_add_up(all_runs, priced):
-    """Calls of all runs, sessions and models count; those whose cost nobody tells are counted as such, each run once."""
+    """Calls of all runs, sessions and models count. A run with a call of unknown cost is counted once as such."""
     more, _ = priced(calls(("add", {"a": 1, "b": 2})), answer("3."))
     unknown, _ = priced(calls(("add", {"a": 1, "b": 2})), answer("3."), model="openai/no-price")
     await aagent(LOOP, "Go.", tools=[add], **more)
@@ -51,7 +51,9 @@ async def test_all_runs_add_up(all_runs, priced):
 
 
 async def test_a_budget_ends_a_run_before_the_next_call(all_runs, priced):
-    """It is looked at before each model call: a loop ends after the call that has used it up, also when it would close with an answer."""
+    """The budget is checked before each model call. A run ends after the call that has used the budget up, even if a closing
+    answer is wanted.
+    """
     more, server = priced(calls(("add", {"a": 1, "b": 2})), answer("3."))
     all_runs.budget = 0.012
     result = await aagent(LOOP, "Go.", tools=[add], options=ToolLoopOptions(on_limit="answer"), **more)
@@ -63,7 +65,7 @@ async def test_a_budget_ends_a_run_before_the_next_call(all_runs, priced):
 
 
 async def test_a_budget_that_is_used_up(all_runs, priced):
-    """A run after that asks nobody, and leaves no question in its session; with a higher one it goes on."""
+    """A later run asks no model, and its question does not stay in the session. With a higher budget, the session goes on."""
     more, server = priced(answer("Hi."))
     session = aagent_session(LOOP, **more)
     all_runs.budget = 0.01

@@ -1,4 +1,6 @@
-"""A result says as data what its text says in English: how it ended, by whose decision, what was edited, printed, cut."""
+"""A tool result has as data what its text says in English: how the call ended, who decided, what was edited, printed or left
+out.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ STATUSES = {
 
 @pytest.mark.parametrize(("turn", "permissions", "status"), STATUSES.values(), ids=STATUSES)
 async def test_each_way_to_end_has_its_status(turn, permissions, status):
-    """Without reading the text one can tell a failure from a refusal, a denial and arguments that do not fit."""
+    """The status tells a failure, a refusal, a denial and invalid arguments apart, without the text."""
     result = await aagent(
         Harness.TOOL_LOOP,
         "Go.",
@@ -61,16 +63,18 @@ async def test_each_way_to_end_has_its_status(turn, permissions, status):
 
 
 def test_a_result_made_by_hand_has_a_status():
-    """LiteLLM's three fields are enough: an error has failed, anything else is done."""
+    """A ToolResult with only LiteLLM's three fields has a status: "failed" for an error, else "done"."""
     assert (ToolResult("1", "x").status, ToolResult("1", "x", is_error=True).status) == ("done", "failed")
 
 
 async def test_edits_and_cuts_are_data():
-    """The edited arguments and the characters left out stand beside the text; the value's own text does, too."""
+    """Beside the text, a result has the edited arguments, the number of characters that were left out, and the text of the
+    value alone.
+    """
 
     @tool(max_result=1_000)
     def repeat(times: int) -> str:
-        """Many letters."""
+        """Return a long text."""
         return "x" * times
 
     model = ScriptedModel(call("repeat", times=1), "Done.")
@@ -90,7 +94,7 @@ Shared = Annotated[list[int], AfterValidator(lambda _: SHARED)]
 
 
 class Meddles(Observer):
-    """Does something at the last moment that anybody is told of."""
+    """Calls `meddle` in the last method of an observer that is called before the tool runs."""
 
     def __init__(self, meddle):
         self.meddle = meddle
@@ -101,7 +105,7 @@ class Meddles(Observer):
 
 
 async def test_values_that_change_at_the_last_moment_do_not_run():
-    """Nothing is awaited between the last check and the call: what changes a value before that refuses it."""
+    """Nothing is awaited between the last check and the call. So if a value changes before the check, the call is refused."""
     ran = []
     SHARED[:] = [1]
 
@@ -124,7 +128,7 @@ async def test_values_that_change_at_the_last_moment_do_not_run():
 
 
 async def test_a_function_that_changes_at_the_last_moment_does_not_run():
-    """An approval is for the function that was shown, also when it is changed after the decision."""
+    """An approval is for the function that was shown. If it is changed after the decision, it does not run."""
     ran = []
 
     def send(count: int = 1) -> str:
@@ -150,7 +154,9 @@ async def test_a_function_that_changes_at_the_last_moment_does_not_run():
 
 @pytest.mark.parametrize("when", ["before it runs", "while it runs"])
 async def test_an_approved_call_that_is_cut_keeps_its_decision(when):
-    """Who has approved it stays known; the result says that it was cancelled, and the history is valid."""
+    """If an approved call is cancelled, its result still says who approved it. The result says that it was cancelled, and the
+    history is valid.
+    """
     reached = asyncio.Event()
 
     async def wait(x: int) -> int:

@@ -1,4 +1,4 @@
-"""Guarantee: what runs is exactly what was shown, whatever changes while the question is open."""
+"""Guarantee: a tool runs exactly as it was shown, whatever changes while a person is asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RAN = ({"name": "box", "tags": ["a"]}, 2, "as usual", ["home"])
 
 
 async def test_the_validated_values_with_their_defaults_are_shown_and_run():
-    """A request shows typed values ("2" is 2) and the defaults that apply; the function gets these."""
+    """A request shows the typed values ("2" becomes 2) and the defaults that apply. The function gets the same values."""
     desk = Desk(SENT)
     result = await desk.run(lambda approval: approval.allow())
     assert result.approvals[0].input == SHOWN
@@ -43,7 +43,9 @@ WRITES = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 async def test_the_request_cannot_be_changed(write):
-    """Writing into `approval.input`, at any depth, raises with the way to edit; the call runs and stays recorded as shown."""
+    """Writing into `approval.input`, at any depth, raises an error that says how to edit. The call runs and is recorded as it
+    was shown.
+    """
     desk = Desk(SENT)
 
     def decide(approval):
@@ -56,7 +58,9 @@ async def test_the_request_cannot_be_changed(write):
 
 
 async def test_a_copy_of_the_request_is_free():
-    """`copy.deepcopy(approval.input)` and `dict(...)` are for editing; JSON and equality work as with any dict."""
+    """A person can change `copy.deepcopy(approval.input)` and `dict(approval.input)`. JSON and equality work as with any
+    dict.
+    """
     desk = Desk(SENT)
 
     def decide(approval):
@@ -70,7 +74,7 @@ async def test_a_copy_of_the_request_is_free():
 
 
 async def test_the_history_and_the_models_message_may_change():
-    """Neither the session's messages nor the model's own dict reach the call once it is shown."""
+    """Changes of the session's messages, or of the model's own dict, do not change a call that was shown."""
     desk = Desk(SENT)
 
     def decide(approval):
@@ -85,7 +89,9 @@ async def test_the_history_and_the_models_message_may_change():
 
 
 async def test_the_event_of_the_call_may_change():
-    """The ToolCall event's `input` is what the model sent; a reader that writes into it changes nothing."""
+    """The `input` of a ToolCall event has the arguments that the model sent. If a reader writes into it, the call does not
+    change.
+    """
     desk = Desk(SENT)
 
     def decide(approval):
@@ -105,7 +111,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_a_function_that_changes_in_place_does_not_run(change):
-    """A function whose code or defaults are changed while it is asked about is not run: it is not what was shown."""
+    """If the code or the defaults of a function change while a person is asked about it, the function does not run."""
     ran = []
 
     def send(count: int = 1, note: str = "as usual", to: list[str] = ["home"]) -> str:  # noqa: B006
@@ -126,7 +132,7 @@ async def test_a_function_that_changes_in_place_does_not_run(change):
 
 
 async def test_a_global_of_the_same_name_may_change():
-    """A new function under the tool's name, made while the card is open, is not the one that was shown and does not run."""
+    """If the tool's name gets a new function while the card is open, the function that was shown runs."""
     names = {}
     exec("def f(x: int) -> str:\n    '''Old.'''\n    return 'old'", names)
     desk = Desk(call("f", x=1), tool=names["f"])
@@ -140,7 +146,9 @@ async def test_a_global_of_the_same_name_may_change():
 
 
 async def test_a_policy_cannot_change_the_call():
-    """A policy callable that writes into the arguments raises, and so asks; what is shown is what runs."""
+    """If a policy callable writes into the arguments, this raises an error, and so a person is asked. The call runs as it was
+    shown.
+    """
 
     def policy(asked):
         asked.input["count"] = 99
@@ -154,7 +162,9 @@ async def test_a_policy_cannot_change_the_call():
 
 
 async def test_edits_are_validated_once_and_run_as_validated():
-    """What an edit became by validation is recorded and runs: a factory's default is made once, a later write is too late."""
+    """An edit is validated once. The validated value is recorded and runs: a default factory is called once, and later
+    changes of the edit have no effect.
+    """
     ran = []
 
     def place(order: Order, tags: list[str]) -> str:
@@ -178,7 +188,9 @@ async def test_edits_are_validated_once_and_run_as_validated():
 
 
 async def test_invalid_edits_decide_nothing():
-    """Edits that do not validate raise with the model's-eye message; the request is still open."""
+    """If edited arguments do not validate, `allow` raises an error with the message that a model would get. The request stays
+    open.
+    """
     desk = Desk(SENT)
 
     def decide(approval):
@@ -192,7 +204,7 @@ async def test_invalid_edits_decide_nothing():
 
 
 async def test_edits_that_change_nothing_are_none():
-    """Allowing the arguments as shown is a plain approval; true instead of 1 is an edit all the same."""
+    """If a person allows the arguments as shown, this is a plain approval. But true in place of 1 is an edit."""
     approval = Approval("f", {"x": 1})
     approval.allow({"x": 1})
     assert approval.decision.arguments is None
@@ -202,7 +214,7 @@ async def test_edits_that_change_nothing_are_none():
 
 
 async def test_the_model_is_told_of_edits_also_when_the_tool_fails():
-    """The message of an error says which arguments the person has put in; very long ones are cut."""
+    """If an edited call fails, the message of the error has the person's arguments. Very long arguments are shortened."""
 
     def write(text: str) -> str:
         """Write."""
@@ -216,7 +228,7 @@ async def test_the_model_is_told_of_edits_also_when_the_tool_fails():
 
 
 async def test_what_was_approved_runs_once_and_not_again_in_the_next_turn():
-    """One approval is one run: a later, unrelated turn does not repeat it (a report against other loops)."""
+    """An approval lets a call run once. A later turn does not repeat the call. (Users of other loops have reported this.)"""
     desk = Desk(SENT, "Sent.", "Hello.")
     await desk.run(lambda approval: approval.allow())
     await desk.session.arun("Something else.")
