@@ -1,6 +1,7 @@
-"""Guarantee: what a model sends is read in work that grows with its size and no faster, once, and within bounds.
+"""Guarantee: reading what a model sends takes work in proportion to its size, and the size is limited. Each text is parsed
+only once.
 
-Work is counted, not timed: the calls of functions that Python makes, and the comparisons of names that are made.
+The work is counted, not timed: the function calls of Python, and the comparisons of names.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WIDE = 16
 
 
 def lines_run(work):
-    """How many lines and calls of Python `work()` runs through, comprehensions and calls into C among them."""
+    """Return how many lines and calls of Python `work()` runs. Comprehensions and calls into C count, too."""
     count = 0
 
     def trace(frame, event, argument):
@@ -129,7 +130,7 @@ GROWS = {
 
 @pytest.mark.parametrize("read", GROWS.values(), ids=GROWS)
 def test_work_grows_with_the_size(read):
-    """Sixteen times as much takes at most some twenty times the steps, in Python and in C."""
+    """For sixteen times the size, the number of steps in Python and C is at most about twenty times as large."""
     few = 50
     read(few)  # caches
     assert lines_run(lambda: read(few * WIDE)) < 1.5 * WIDE * lines_run(lambda: read(few))
@@ -148,7 +149,9 @@ class _CountedName(str):
 
 
 def test_duplicate_names_are_found_without_comparing_each_with_each():
-    """What C code does is not counted in lines, so here the names count: some a name, not one for each other name."""
+    """Steps inside C code are not counted as lines, so here the comparisons are counted: a few for each name, not one for
+    each pair.
+    """
     size = 2_000
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]
     _CountedName.compared = 0
@@ -158,7 +161,7 @@ def test_duplicate_names_are_found_without_comparing_each_with_each():
 
 
 def test_results_in_another_order_are_found_without_looking_at_each():
-    """The calls that wait for a result are looked up by their ids."""
+    """The calls that wait for a result are found by their ids."""
     messages = conversation(2_000, order=-1)
     for message in messages[2:]:
         message["tool_call_id"] = _CountedName(message["tool_call_id"])
@@ -171,7 +174,7 @@ def test_results_in_another_order_are_found_without_looking_at_each():
 
 
 async def run(*sent, tools=(take,), **options):
-    """A session after one turn, whose model sends these deltas and then says "Done."; its events."""
+    """Run one turn in which the model sends these deltas, and then "Done.". Return (the session, the events)."""
     model = ScriptedModel(deltas(sent), "Done.", repeat_last=True)
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=tools, **options)
     events = [event async for event in session.astream("Go.")]
@@ -179,7 +182,7 @@ async def run(*sent, tools=(take,), **options):
 
 
 async def test_arguments_are_parsed_once(monkeypatch):
-    """What the conversation keeps, what is shown and what runs come from one reading of the text."""
+    """The text of the arguments is parsed once: for the conversation, for the person and for the call."""
     text, readers = '{"n": 3, "items": []}', []
     original = json.JSONDecoder.decode
 
@@ -198,7 +201,7 @@ async def test_arguments_are_parsed_once(monkeypatch):
 
 
 def test_copies_of_one_reading_are_apart():
-    """A change of what was given once is not in what is given next."""
+    """If one copy of the parsed arguments changes, the next copy does not."""
     sent = SentArguments('{"items": [[1]]}')
     parse_arguments(sent)["items"][0].append(2)
     assert parse_arguments(sent) == {"items": [[1]]}
@@ -222,7 +225,7 @@ def test_copies_of_one_reading_are_apart():
     ],
 )
 def test_what_a_conversation_keeps(raw, stored):
-    """Strict JSON stays as it was written; else it is the object that was read, or {}."""
+    """Arguments in strict JSON are kept as written. Otherwise, the parsed object is kept, or {}."""
     assert SentArguments(raw).stored == stored
 
 
@@ -238,14 +241,14 @@ def test_what_a_conversation_keeps(raw, stored):
     ],
 )
 def test_what_is_too_much_is_refused(raw, said):
-    """Arguments beyond a bound are invalid arguments: the model is told which bound, in a short message."""
+    """Arguments beyond a limit are invalid. The model gets a short message that names the limit."""
     with pytest.raises(InvalidArguments, match=said) as caught:
         parse_arguments(raw)
     assert len(str(caught.value)) < 200
 
 
 def test_as_much_as_is_taken():
-    """Just within the bounds all of it is read."""
+    """Arguments just within the limits are read completely."""
     text = "x" * (bounds.LONGEST_ARGUMENTS - 10)
     assert parse_arguments(json.dumps({"a": text})) == {"a": text}
     text = '","\\' * 100_000  # commas in a text are text
@@ -254,7 +257,7 @@ def test_as_much_as_is_taken():
 
 
 def test_texts_with_json_hold_together_no_more_values_than_are_taken():
-    """Where many texts stand for lists, all that is read of them counts."""
+    """If several texts contain JSON lists, the values in all of them count together."""
     (tool,) = make_tools([take])
     text = json.dumps([1] * 4_500)
     assert tool.bind({"items": [text] * 2}).json["items"] == [[1] * 4_500] * 2
@@ -274,7 +277,7 @@ def test_texts_with_json_hold_together_no_more_values_than_are_taken():
     ],
 )
 def test_messages_are_short(raw):
-    """However much is wrong and however long the names are, the model gets a message of bounded length."""
+    """Even if very much is wrong, or names are very long, the message for the model has a limited length."""
     (tool,) = make_tools([take])
     with pytest.raises(InvalidArguments) as caught:
         tool.bind(raw)
@@ -282,7 +285,7 @@ def test_messages_are_short(raw):
 
 
 def test_of_a_long_value_only_the_beginning_is_written():
-    """An error that quotes a value makes no JSON of the rest of it."""
+    """An error quotes only the beginning of a value. The rest is not converted to JSON."""
 
     class Unreadable:
         def __repr__(self):
@@ -293,7 +296,7 @@ def test_of_a_long_value_only_the_beginning_is_written():
 
 
 async def test_arguments_that_are_too_long_go_back_as_an_error():
-    """The tool does not run, the conversation stays valid and does not carry them."""
+    """The tool does not run, the conversation stays valid, and does not contain the arguments."""
     session, events = await run({"tool_calls": [fragment(0, '{"items": "' + "x" * 5_000_000 + '"}')]})
     (result,) = [event for event in events if isinstance(event, ToolResult)]
     assert result.is_error
@@ -307,7 +310,7 @@ async def test_arguments_that_are_too_long_go_back_as_an_error():
 
 @pytest.mark.parametrize("apart", [True, False])
 async def test_too_many_calls_end_the_turn(apart):
-    """None of them is run, the person is told, and the conversation is as if they had not been asked for."""
+    """None of the calls is run, and the person is told. The conversation does not contain the calls."""
     fragments = [fragment(number) for number in range(bounds.MOST_CALLS + 500)]
     pieces = [{"tool_calls": [one]} for one in fragments] if apart else [{"tool_calls": fragments}]
     session, events = await run({"content": "I look."}, *pieces)
@@ -320,14 +323,14 @@ async def test_too_many_calls_end_the_turn(apart):
 
 
 async def test_as_many_calls_as_are_taken():
-    """At the bound each call gets its result."""
+    """If the number of calls is just at the limit, each call gets its result."""
     _, events = await run({"tool_calls": [fragment(number) for number in range(bounds.MOST_CALLS)]})
     results = [event for event in events if isinstance(event, ToolResult)]
     assert [result.output for result in results] == ["ok"] * bounds.MOST_CALLS
 
 
 def test_objects_in_a_row_become_no_more_calls_than_are_taken():
-    """A call with thousands of objects stays one, and goes back as what is no single object."""
+    """A call whose arguments are thousands of objects stays one call, with invalid arguments."""
     objects = "".join(f'{{"n": {number}}}' for number in range(bounds.MOST_CALLS + 1))
     message = assembled([{"tool_calls": [fragment(0, objects)]}])
     assert len(message["tool_calls"]) == 1
@@ -335,7 +338,7 @@ def test_objects_in_a_row_become_no_more_calls_than_are_taken():
 
 @pytest.mark.parametrize("call_id", ["x" * 1_000_000, "", None])
 async def test_an_id_that_cannot_be_is_replaced_everywhere(call_id):
-    """The call, its request, its result and the conversation have one id of ours."""
+    """The call, the approval, the result and the conversation have the same new id."""
     session, events = await run(
         {"tool_calls": [{**fragment(0), "id": call_id}]}, permissions="ask", on_approval=lambda asked: True
     )
@@ -350,14 +353,14 @@ async def test_an_id_that_cannot_be_is_replaced_everywhere(call_id):
 
 
 def test_a_long_id_with_a_signature_is_kept():
-    """Gemini's thought signatures come within the id, through LiteLLM, and have to go back."""
+    """With LiteLLM, Gemini's thought signatures are a part of the id, and must be sent back."""
     call_id = "call_1__thought__" + "A" * 20_000
     message = assembled([{"tool_calls": [{**fragment(0), "id": call_id}]}])
     assert message["tool_calls"][0]["id"] == call_id
 
 
 def test_a_name_in_endless_pieces_is_cut():
-    """A name is put together up to a bound."""
+    """The pieces of a name are joined up to a limit."""
     piece = {"tool_calls": [{"index": 0, "function": {"name": "xy"}}]}
     call = Assembly()
     for number in range(5_000):
@@ -376,7 +379,7 @@ def nested(levels):
 
 @pytest.mark.parametrize("levels", [101, 400, 5_000, 100_000])
 def test_a_saved_conversation_that_is_nested_too_deep(tmp_path, levels):
-    """It is a HistoryInvalid, however deep."""
+    """Loading it raises HistoryInvalid, however deep it is."""
     path = tmp_path / "deep.json"
     path.write_text(f'[{{"role": "user", "content": {nested(levels)}}}]')
     with pytest.raises(HistoryInvalid, match=r"nested|recursion"):
@@ -384,7 +387,7 @@ def test_a_saved_conversation_that_is_nested_too_deep(tmp_path, levels):
 
 
 def test_messages_that_hold_themselves():
-    """Data that never ends is too deep, too: for a session and for `repair`."""
+    """Messages that contain themselves are too deep, too, for a session and for `repair`."""
     content = []
     content.append(content)
     for read in (History, repair):
@@ -394,7 +397,7 @@ def test_messages_that_hold_themselves():
 
 @pytest.mark.parametrize("levels", [300, 5_000, 100_000])
 def test_a_recording_that_is_nested_too_deep(tmp_path, levels):
-    """It is a RecordingError that names the line."""
+    """Loading it raises a RecordingError that names the line."""
     path = tmp_path / "deep.jsonl"
     path.write_text(f'{{"toolloop-recording": 1}}\n{{"call": 1, "options": {nested(levels)}}}\n')
     with pytest.raises(RecordingError, match=r"line 2 .*nested too deep"):
@@ -402,7 +405,7 @@ def test_a_recording_that_is_nested_too_deep(tmp_path, levels):
 
 
 def test_a_conversation_with_many_faults_says_the_first():
-    """The error's text is bounded; its `problems` has them all."""
+    """The text of the error is limited. Its `problems` list all faults."""
     with pytest.raises(HistoryInvalid) as caught:
         History([{"role": "nobody", "content": "x"}] * 5_000)
     assert len(caught.value.problems) == 5_000
@@ -419,7 +422,7 @@ def test_a_conversation_with_many_faults_says_the_first():
     ],
 )
 def test_faults_quote_little(messages):
-    """A name, an id or a list of them is quoted in part."""
+    """Only a part of a name, an id or a list of ids is quoted."""
     with pytest.raises(HistoryInvalid) as caught:
         History(messages)
     assert len(str(caught.value)) < 1_500
@@ -435,7 +438,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_largest_call_is_little_work(shape):
-    """Of as many values as a call may hold each costs at most 200 steps: two million take about 50 ms."""
+    """In the largest possible call, each value costs at most 200 steps: two million steps take about 50 ms."""
     text = json.dumps(SHAPES[shape])
     assert lines_run(lambda: bind(text)) < 200 * bounds.MOST_VALUES
 
@@ -455,7 +458,9 @@ def nest(levels):
     ],
 )
 async def test_what_a_provider_adds_too_deep_ends_the_turn(delta, levels, tmp_path):
-    """No conversation can keep it: nothing runs, the person is told, and what is saved and recorded can be read again."""
+    """If a provider adds data that is nested too deep, no call runs, and the person is told. The conversation and the
+    recording can be read again.
+    """
     recorder = Recorder(tmp_path / "r.jsonl", on_stop=lambda why: None)
     session, events = await run({"content": "I look."}, delta(nest(levels)), observer=recorder)
     result = events[-1].result

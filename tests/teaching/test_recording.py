@@ -453,7 +453,7 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("open_it", [Recorder, Replay])
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("pipe", "no file"), ("n" * 300, "too long"), ("circle", "symbolic links"), ("a\0b", "null")],
+    [("pipe", "not a file"), ("n" * 300, "too long"), ("circle", "symbolic links"), ("a\0b", "null")],
 )
 def test_a_place_that_is_no_file_is_refused_at_once(
     tmp_path: Path, name: str, told: str, open_it: type[Recorder | Replay]
@@ -482,7 +482,7 @@ async def test_what_is_no_recording_is_not_written_over(tmp_path: Path, content:
     """Another file is refused before the run. A file that appears later is refused before the first call."""
     path = tmp_path / "lesson.py"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(RecordingError, match=r"lesson\.py.*no recording, and would be overwritten"):
+    with pytest.raises(RecordingError, match=r"lesson\.py.*not a recording, and would be overwritten"):
         Recorder(path)
     path.unlink()
     recorder = Recorder(path, on_stop=lambda why: None)

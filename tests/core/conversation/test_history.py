@@ -1,4 +1,4 @@
-"""Which histories are valid, how `repair` makes others valid, and that a stop at any moment leaves a valid history."""
+"""Which conversations are valid, how `repair` makes others valid, and that a stop at any moment leaves a valid conversation."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_repair_always_makes_a_valid_history(messages):
 
 
 class Provider:
-    """Stands in for LiteLLM's `acompletion`: streams what a script says, with a suspension at each piece."""
+    """Replaces LiteLLM's `acompletion`: streams the turns of a script, and suspends at each piece."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -296,7 +296,9 @@ async def bad(x: int) -> str:
 
 
 class Described(DescribedTool):
-    """A function whose tool is made once: the thousands of sessions below would spend most of their time on that."""
+    """A function whose tool is made only once. Otherwise the thousands of sessions below would spend most of their time on
+    this.
+    """
 
     def __init__(self, function):
         (self.tool,) = make_tools([function])
@@ -312,7 +314,9 @@ TOOLS = [Described(slow), Described(fast), Described(bad)]
 
 
 async def stopped_at_random(seed, monkeypatch):
-    """One session whose first turn is stopped at a random suspension, if it is reached, and its second is not."""
+    """Run a session with two turns. The first turn is stopped at a random suspension, if it comes so far. The second one is
+    not stopped.
+    """
     rng = random.Random(seed)
     provider = Provider(rng)
     monkeypatch.setattr(client.load_litellm(), "acompletion", provider.acompletion)
@@ -354,18 +358,18 @@ async def test_random_stops_leave_valid_histories(monkeypatch):
 
 @pytest.mark.slow
 async def test_random_stops_leave_valid_histories_at_length(monkeypatch):
-    """The same with 10,000 other turns."""
+    """The same is tried with 10,000 other turns."""
     await stopped_often(10_000, 10_000, monkeypatch)
 
 
 def test_the_stand_in_has_what_the_model_call_uses():
-    """The names that the stand-in lends are litellm's."""
+    """LiteLLM has the names that `Provider` replaces."""
     assert hasattr(client.load_litellm(), "acompletion")
     assert hasattr(Provider, "acompletion")
 
 
 async def test_half_a_surrogate_pair_in_a_prompt():
-    """Half of a surrogate pair in a prompt is replaced by a mark; two halves become one character."""
+    """In a prompt, half of a surrogate pair becomes a replacement character. Two halves become one character."""
     scripted = ScriptedModel("ok")
     async with aagent_session(Harness.TOOL_LOOP, model=scripted) as session:
         result = await session.run("a\ud800b \ud83d\ude00")
@@ -401,11 +405,11 @@ def _spoil(messages, how):
 
 @pytest.mark.parametrize("how", ["", "key", "call", "nested", "answer", "list"])
 def test_what_is_done_to_a_request_stays_in_it(how):
-    """If other code changes the messages of a request, the next request has the messages of the history again."""
+    """If other code changes the messages of a request, the next request still has the messages of the history."""
     thinking = [{"type": "thinking", "thinking": "hm", "signature": "s"}]
     kept = history.History([{"role": "system", "content": "Be brief."}, USER])
     kept.add_assistant(asks("c1", thinking_blocks=thinking))
-    _ = kept.for_request()  # what is not answered yet goes out again when it is
+    _ = kept.for_request()  # this message is sent again when it has an answer
     kept.answer("c1", "ok")
     before = kept.copy()
     _spoil(kept.for_request(), how)
@@ -437,7 +441,7 @@ HI = {"role": "assistant", "content": "Hi"}
     ],
 )
 def test_neighbouring_questions_go_out_as_one(messages, sent):
-    """In a request, user messages in a row are merged into one. Nothing is lost, and other messages do not change."""
+    """In a request, neighbouring user messages are merged into one. Nothing is lost, and other messages do not change."""
     assert history.merge_user_messages(messages) == sent
 
 
@@ -477,7 +481,7 @@ async def test_half_a_surrogate_pair_in_the_words_of_a_person():
 
 
 async def test_a_bookmark_is_gone_back_to_more_than_once():
-    """A bookmark can be used twice. What happened between the two times does not change its messages."""
+    """A bookmark can be used twice. What happened between the two times does not change the bookmark's messages."""
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("a", "b"), history=[USER])
     go_back = session.bookmark()
     for _ in range(2):

@@ -126,7 +126,7 @@ async def test_the_exact_parts_arrive_at_a_server(call, files):
 
 @pytest.mark.parametrize("text", ["Hello", "  two  \n", "{{x}} \ud83d\ude00", "[]"])
 async def test_a_text_goes_out_as_it_is(call, text):
-    """A prompt that is a text is sent unchanged, also if values were filled in as text."""
+    """A prompt that is a text is sent unchanged, even if it contains values as text."""
     keywords, server = call({"content": "ok"})
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16")
     for prompt in (text, [text], [Template((text[:3], Named("rest", text[3:])))]):
@@ -378,7 +378,7 @@ async def test_never_means_never():
 
 
 def asked(count, first=0):
-    """A question with so many pictures, each another one."""
+    """Return a user message with this number of pictures, each a different one."""
     return [
         text_part("Look."),
         *(picture_part(png(color=(number, first, 0))) for number in range(first, first + count)),
@@ -401,7 +401,9 @@ def turn(history, content, answer="ok"):
 
 
 def test_the_newest_pictures_are_sent_and_the_prompts_own_always():
-    """All pictures of the present prompt are sent. Of earlier prompts, the newest pictures are sent; a line replaces the others."""
+    """All pictures of the present prompt are sent. Of the earlier prompts, only the newest pictures are sent; a line replaces
+    each older one.
+    """
     history = History()
     turn(history, asked(10))
     second = turn(history, asked(10, 10))
@@ -518,7 +520,7 @@ def test_words_of_a_content():
 
 
 class Failing(BaseException):
-    """No Exception: what some libraries raise."""
+    """An exception that is not an `Exception`, as some libraries raise it."""
 
 
 class FailingBytes(bytes):

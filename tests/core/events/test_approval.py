@@ -19,7 +19,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
 def desk(*turns, ran=None, **options):
-    """(session, list of what ran): a session with the tool `f(x)`."""
+    """(a session with the tool `f(x)`, the list of what ran)."""
     ran = [] if ran is None else ran
 
     def f(x: int = 1) -> str:
@@ -32,7 +32,7 @@ def desk(*turns, ran=None, **options):
 
 
 async def read(session, decide):
-    """Run a turn to its end; `decide(approval)` for each open request. Gives the Result."""
+    """Run a turn to its end. `decide(approval)` is called for each open request. Return the Result."""
     async for event in session.astream("Go."):
         if isinstance(event, Approval) and not event.answered:
             decide(event)
@@ -104,7 +104,7 @@ async def test_after_the_turn_was_stopped():
 
 
 async def test_a_timeout_approves_nothing():
-    """If the time of a turn is over while a request is open, the turn ends and the call does not run."""
+    """If the time limit of a turn is reached while a request is open, the turn ends, and the call does not run."""
     session, ran = desk(call("f", x=1), timeout=60)
     result = await read(session, lambda approval: skip_time(61))
     assert (result.stop_reason, ran) == ("timeout", [])
@@ -171,7 +171,7 @@ CALLBACKS = {
     "raises": (_raises, False),
     "decides": (lambda a: a.allow({"x": 5}), True),
     "denies": (lambda a: a.deny("not today") or True, False),
-    # what is true for Python and was meant as a no
+    # values that are true in Python, but mean no
     "typed n": (lambda a: "n", False),
     "one": (lambda a: 1, False),
     "list": (lambda a: [False], False),
@@ -189,7 +189,7 @@ async def test_on_approval(handler, allowed):
 
 
 async def test_a_decision_in_a_thread_wakes_all_that_wait():
-    """A sync `on_approval` decides, and its thread is stopped at once. All that wait still get the decision."""
+    """A sync `on_approval` decides, and its thread is stopped at once. All code that waits for the decision still gets it."""
     approval, begun, go = Approval("f", {}), threading.Event(), threading.Event()
 
     def decide(asked):
@@ -313,7 +313,7 @@ async def test_the_same_denied_call_is_not_asked_for_ever():
 
 
 class _Speechless:
-    """A reason that cannot even say what it is."""
+    """A reason whose text cannot be read."""
 
     def __repr__(self):
         raise SystemExit("no text")

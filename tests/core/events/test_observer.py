@@ -15,7 +15,7 @@ from toolloop_jupyter.teaching import ScriptedModel, call, error
 
 
 class Notes(Observer):
-    """Writes down, under its name, what it is called with."""
+    """An observer that writes down its name and the arguments of each call."""
 
     wants_deltas = True
 
@@ -39,7 +39,7 @@ class Notes(Observer):
 
 
 class Hears(Observer):
-    """Takes what a tool prints."""
+    """An observer that takes what a tool prints."""
 
     wants_output = True
 
@@ -136,14 +136,14 @@ async def test_kept_prints_reach_the_model(capsys, observed):
 
 
 class PlainPresenter(Presenter):
-    """Shows every Result with the same words."""
+    """A presenter that shows every Result as the same text."""
 
     def bundle(self, value):
         return {"text/plain": "as this host shows it"}
 
 
 class Quiet(Host):
-    """A host that keeps what is printed and who has ended."""
+    """A host that stores what is printed, and which turns have ended."""
 
     presenter = PlainPresenter()
 

@@ -1,7 +1,7 @@
-"""Properties of the assembly: how a message is cut into deltas changes nothing about it.
+"""Properties of the assembly: the message does not depend on how it is cut into deltas.
 
-Hypothesis makes the messages; how they are cut and interleaved comes from a seed that it draws, which is many times
-faster than drawing each cut.
+Hypothesis makes the messages. The cuts and the order come from a seed that hypothesis draws: this is many times faster than
+drawing each cut.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def cut(rng, text, most=6):
-    """`text` in at least one piece, some of them empty."""
+    """Return `text` in at least one piece. Some pieces are empty."""
     places = sorted(rng.randint(0, len(text)) for _ in range(rng.randint(0, most)))
     return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
 def heads(rng, name):
-    """The name whole, or cut in two where neither half is empty."""
+    """Return the name in one piece, or in two pieces that are not empty."""
     at = rng.randint(0, len(name) - 1)
     return [name] if at == 0 or rng.random() < 0.5 else [name[:at], name[at:]]
 
 
 def fragments(rng, index, call_id, name, arguments):
-    """One call's fragments: the name may be cut or repeated, the id sent once, always or never ("")."""
+    """Return one call's fragments. The name may be cut or repeated. The id is sent once, in each fragment, or never ("")."""
     names = heads(rng, name)
     repeated = {"name": name} if len(names) == 1 and rng.random() < 0.3 else {}
     made = [{"index": index, "function": {"name": part}} for part in names]
@@ -53,7 +53,7 @@ def fragments(rng, index, call_id, name, arguments):
 
 
 def interleaved(rng, streams):
-    """All items of all streams, each stream in its order."""
+    """Return all items of all streams in one list. The items of each stream keep their order."""
     waiting = [list(stream) for stream in streams if stream]
     while waiting:
         stream = rng.choice(waiting)
@@ -100,7 +100,9 @@ def check(text, reasoning, calls, seed):
 @settings(max_examples=1000, deadline=None, suppress_health_check=RELAXED)
 @given(TEXTS, TEXTS, CALLS, SEEDS)
 def test_cutting_and_interleaving_change_nothing(text, reasoning, calls, seed):
-    """However a message is cut and interleaved, text, reasoning, names, arguments and ids come out as they were."""
+    """However a message is cut and its calls are mixed, its text, reasoning, names, arguments and ids are the same at the
+    end.
+    """
     check(text, reasoning, calls, seed)
 
 
@@ -116,7 +118,9 @@ def make_arguments(rng):
 
 @pytest.mark.slow
 def test_cutting_and_interleaving_change_nothing_at_length():
-    """The same with thirty times the examples, made from seeds, which takes a twelfth of the time of drawing them."""
+    """The same is tried with thirty times the examples. They are made from seeds, which takes a twelfth of the time of
+    drawing them.
+    """
     for seed in range(30_000):
         rng = random.Random(seed)
         calls = [(rng.choice(NAMES), make_arguments(rng)) for _ in range(rng.randint(0, 4))]
@@ -128,7 +132,7 @@ def test_cutting_and_interleaving_change_nothing_at_length():
     st.lists(ARGUMENTS.filter(lambda a: a != "{}"), min_size=2, max_size=4), st.sampled_from(("", " ", "\n"))
 )
 def test_whole_objects_in_a_row_are_taken_apart(objects, between):
-    """Concatenated objects come apart at their ends, braces in texts or not; equal ones count once."""
+    """JSON objects without a separator are split at their ends, even if their texts contain braces. Equal objects count once."""
     assert split_objects(between.join(objects)) == list(dict.fromkeys(objects))
 
 
@@ -139,7 +143,7 @@ def test_whole_objects_in_a_row_are_taken_apart(objects, between):
     )
 )
 def test_any_deltas_make_a_message(junk):
-    """Whatever fragments a provider sends, the assembly makes a message of them and never raises."""
+    """Whatever fragments a provider sends, the assembly makes a message from them and never raises an error."""
     assembly = Assembly()
     for number, (call_id, name, arguments) in enumerate(junk):
         function = {"name": name, "arguments": arguments}
@@ -150,7 +154,7 @@ def test_any_deltas_make_a_message(junk):
 
 
 def test_a_refusal_is_text_only_where_no_other_text_came():
-    """What is shown of it is what is kept: all of it at the end, or nothing."""
+    """A provider's refusal is shown and kept as text only if the message has no other text."""
     for pieces, text in (
         ([{"refusal": "I "}, {"content": "Hi"}, {"refusal": "no"}], "Hi"),
         ([{"refusal": "I "}, {"refusal": "no"}], "I no"),
@@ -161,7 +165,9 @@ def test_a_refusal_is_text_only_where_no_other_text_came():
 
 
 def test_calls_of_a_whole_message_are_no_fragments():
-    """Equal calls without ids, and different ones with one id, are calls of their own; one that comes again with its id is not."""
+    """In a complete message, equal calls without ids are different calls, and so are different calls with the same id. An
+    equal call with the same id counts once.
+    """
 
     def whole(*calls):
         assembly = Assembly(NAMES)

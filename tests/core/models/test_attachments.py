@@ -1,4 +1,6 @@
-"""What an answer has beside text: it is in the events and the history, and shown as data or named in one line."""
+"""An answer may have parts that are not text. They are in the events and the history. A picture is shown; any other part is
+named in one line.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ TABLE = Attachment("file", "t.csv (text/csv, 0.0 kB)", "data:text/csv;base64,YSx
 
 
 async def run(*chunks, stream=True):
-    """(result, the history, what the second turn's request had) of an answer in these deltas."""
+    """Run a session whose model sends these deltas. Return (the result, the history, the messages of the second turn's
+    request).
+    """
     entry = Entry(chunks=chunks) if stream else whole({"content": None, **chunks[0]})
     with ScriptedServer([entry, answer("Next.") if stream else whole({"content": "Next."})]) as server:
         session = aagent_session(
@@ -84,7 +88,7 @@ def attached(result):
     ],
 )
 async def test_an_answer_of_it_alone_is_no_empty_answer(chunks, found):
-    """A part that is no text is an event, alone and behind text, and the history says that it was there."""
+    """A part that is not text is an event, alone and after text. The history says that it was there."""
     result, messages, sent = await run(*chunks)
     assert (result.stop_reason, result.error, result.text) == ("done", None, "")
     assert attached(result) == found
@@ -105,14 +109,14 @@ async def test_an_answer_of_it_alone_is_no_empty_answer(chunks, found):
     ],
 )
 async def test_the_same_without_a_stream(message, found):
-    """A response in one piece says the same."""
+    """A response that is not streamed gives the same."""
     result, messages, _ = await run(message, stream=False)
     assert (result.stop_reason, attached(result)) == ("done", found)
     assert messages[-1].get("images", []) == ([IMAGE] if PICTURE in found else [])
 
 
 async def test_a_picture_is_in_the_history_and_goes_only_to_models_that_see():
-    """The history has the picture; a request has it only where the model takes pictures."""
+    """The history has the picture. A request has it only if the model takes pictures."""
     _, messages, sent = await run({"images": [IMAGE]})
     assert messages[-1]["images"] == [IMAGE]
     assert "images" not in sent[1]
@@ -120,7 +124,7 @@ async def test_a_picture_is_in_the_history_and_goes_only_to_models_that_see():
 
 
 async def test_a_picture_is_shown_as_data_and_again():
-    """The block is an image of data, also when the run is shown again, behind the text; the export names it."""
+    """The block has the picture's data, also when the run is shown again. It is below the text, and the export names it."""
     result, _, _ = await run(say("Here: "), {"images": [IMAGE]}, {"annotations": [CITED]})
     html = make_bundle(render(result))["text/html"]
     assert f'<img src="{ADDRESS}"' in html
@@ -140,7 +144,7 @@ async def test_a_picture_is_shown_as_data_and_again():
     ],
 )
 def test_what_is_no_picture_is_a_line(attachment):
-    """Nothing but checked picture data becomes an image; all else is its name, inert."""
+    """Only checked data of a picture becomes an image. Anything else is shown by its name, as inert text."""
     block = attachment_block(attachment)
     assert "<img" not in block.html
     assert "<script" not in block.html
@@ -163,7 +167,7 @@ class Cell:
 
 
 async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
-    """The live view shows it where it came; beyond what a run's record holds, it is a line."""
+    """The live page shows a picture at its place. If it would exceed the limit for a run, a line replaces it."""
     small = Attachment("picture", "small", ADDRESS)
     large = Attachment("picture", "large", f"data:image/png;base64,{PNG}AAAA")
     monkeypatch.setattr(steps, "OF_RUN", len(attachment_block(small).html))
@@ -180,7 +184,7 @@ async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
 
 
 def test_a_recorded_picture_comes_back():
-    """A message made of recorded deltas, and the delta made of it, have the picture still."""
+    """A message made from recorded deltas has the picture, and so has a delta made from this message."""
     message = tape.make_delta({"role": "assistant", "content": "", "images": [IMAGE]})
     assembly = Assembly()
     assembly.add(message)
@@ -209,7 +213,9 @@ SOURCES = {
 @pytest.mark.parametrize(("fields", "names"), SOURCES.values(), ids=SOURCES)
 @pytest.mark.parametrize("place", ["delta", "chunk"])
 def test_sources_of_each_form_are_named_once(fields, names, place):
-    """A provider's own fields for what an answer was found in become attachments, also where each delta has them again."""
+    """Providers have different fields for the sources of an answer. Each source becomes one attachment, even if every delta
+    repeats it.
+    """
     assembly = Assembly()
     for text in ("It is ", "3."):
         delta = {
@@ -229,7 +235,7 @@ def test_sources_of_each_form_are_named_once(fields, names, place):
     ("address", "named"), [(ADDRESS, "image/png"), ("https://a.example/p.png", "not loaded")]
 )
 def test_a_mere_address_is_what_its_field_says(field, kind, address, named):
-    """Some servers send a picture's address as a text, without an object around it."""
+    """Some servers send an address as a text, not inside an object. The name of the field says what kind of attachment it is."""
     assembly = Assembly()
     assembly.add({field: [address]})
     (one,) = assembly.attachments.all()
@@ -239,7 +245,7 @@ def test_a_mere_address_is_what_its_field_says(field, kind, address, named):
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_model_of_ours_loses_nothing_when_it_does_not_stream(stream):
-    """Audio and parts of a content are there in the whole response as they are in the stream."""
+    """The complete response of our own models has the same sound and content parts as their stream."""
     parts = deltas(
         [{"audio": {"data": "AA", "transcript": "Hi"}}, {"content": [FILE]}, {"audio": {"data": "BB"}}]
     )

@@ -1,4 +1,4 @@
-"""Prompt caches: what is marked for them, what providers tell of them, and what it costs."""
+"""Prompt caches: which messages are marked for them, what providers report about them, and the cost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MARK = {"type": "ephemeral"}
 
 
 def f(a: int = 0) -> str:
-    """Give a."""
+    """Return a."""
     return f"f({a})"
 
 
 def marks(part, path=()):
-    """Where a request's JSON data has marks, as paths."""
+    """Return the paths of the marks in a request's JSON data."""
     if isinstance(part, dict):
         found = [(*path, "!")] if "cache_control" in part else []
         return found + [one for key, item in part.items() for one in marks(item, (*path, key))]
@@ -49,7 +49,7 @@ TWO_STEPS = (anthropic(use("tu1", "f", '{"a": 1}'), stop="tool_use"), anthropic(
 
 
 async def test_a_loop_on_claude_is_marked(serve):
-    """With tools, each request has a mark on the system message and one on its last message, and no other option goes out."""
+    """With tools, each request has a mark on the system message and on its last message. No other option is sent."""
     server, more = claude(serve, *TWO_STEPS)
     assert (await aagent(LOOP, "Go.", tools=[f], **more)).text == "Done."
     assert [marks(r.body) for r in server.requests] == [
@@ -62,7 +62,7 @@ async def test_a_loop_on_claude_is_marked(serve):
 
 
 async def test_without_the_marks_the_requests_begin_the_same(serve):
-    """What Anthropic gets of the first step is the beginning of what it gets of the second, byte for byte, but for the marks."""
+    """Apart from the marks, Anthropic's second request begins with the same bytes as the first one."""
     server, more = claude(serve, *TWO_STEPS)
     await aagent(LOOP, "Go.", tools=[f], **more)
     first, second = (
@@ -75,7 +75,9 @@ async def test_without_the_marks_the_requests_begin_the_same(serve):
 
 
 async def test_a_single_question_is_not_marked(serve):
-    """Without tools nobody reads the cache after a session's first turn; from the second on there is a mark."""
+    """Without tools, no request reads the cache after a session's first turn, so there is no mark. From the second turn on,
+    there is one.
+    """
     server, more = claude(serve, anthropic(words("Hi.")))
     session = aagent_session(LOOP, **more)
     for _ in range(3):
@@ -92,7 +94,7 @@ async def test_a_single_question_is_not_marked(serve):
     ids=["off", "points"],
 )
 async def test_the_users_own_marks_win(serve, own):
-    """`enable_prompt_caching=false` turns the marks off; points of the user's own are the only ones."""
+    """`enable_prompt_caching=false` turns the marks off. If the user sets other points for marks, only these are used."""
     server, more = claude(serve, *TWO_STEPS, options=ToolLoopOptions(completion_kwargs=own))
     await aagent(LOOP, "Go.", tools=[f], **more)
     assert [marks(r.body) for r in server.requests] == [
@@ -120,7 +122,7 @@ async def test_marks_in_a_conversation_win(serve):
     ],
 )
 async def test_a_gateway_gets_marks(serve, group, given, count):
-    """A gateway's group gets the marks themselves where it is named as Claude is, or where the user asks for them."""
+    """A gateway's group gets the marks themselves if its name contains "claude", or if the user asks for them."""
     server = serve([calls(("f", {"a": 1})), answer("Done.")])
     options = ToolLoopOptions(completion_kwargs=given)
     more = {
@@ -146,7 +148,7 @@ async def test_a_gateway_gets_marks(serve, group, given, count):
     ],
 )
 def test_others_get_no_marks(model):
-    """OpenAI's and Gemini's caches need none, and other providers know none: their requests stay as they were."""
+    """OpenAI's and Gemini's caches need no marks, and other providers do not know them. Their requests do not change."""
     assert find_cache_marks(model, {}) == {}
 
 
@@ -154,7 +156,7 @@ def test_others_get_no_marks(model):
     "model", [CLAUDE, "bedrock/anthropic.claude-sonnet-4-6", "vertex_ai/claude-sonnet-4-6"]
 )
 def test_claude_elsewhere_is_marked(model):
-    """Claude is marked at each provider where LiteLLM can."""
+    """Requests to Claude are marked at each provider for which LiteLLM can do so."""
     assert find_cache_marks(model, {}) == {"enable_prompt_caching": True}
 
 
@@ -221,7 +223,9 @@ TOLD = {
 
 @pytest.mark.parametrize("name", list(TOLD))
 async def test_what_providers_tell(serve, name):
-    """Tokens from and into the cache, from each provider's own fields; None where nobody tells."""
+    """Each provider has its own fields for tokens read from the cache and written to it. If it reports none, the number is
+    None.
+    """
     make, usage = TOLD[name]
     result = await aagent(LOOP, "Go.", **make(serve))
     told = result.usage
@@ -233,7 +237,9 @@ async def test_what_providers_tell(serve, name):
 
 @pytest.mark.parametrize("name", ["anthropic", "openai", "gemini"])
 async def test_the_cost_is_litellms(serve, name):
-    """The cost is what LiteLLM works out from the same usage: cached tokens at their own price, and less than without."""
+    """The cost is the one that LiteLLM calculates from the same usage. Cached tokens have their own price, so the cost is
+    lower.
+    """
     make, usage = TOLD[name]
     more = make(serve)
     result = await aagent(LOOP, "Go.", **more)
@@ -266,7 +272,7 @@ def test_sums_are_of_what_is_told():
 
 
 async def test_a_recording_keeps_what_was_told(serve, tmp_path):
-    """A run that is replayed tells the cached tokens of the recorded one."""
+    """A replayed run reports the cached tokens of the recorded run."""
     make, usage = TOLD["anthropic"]
     recorder = Recorder(tmp_path / "tape.jsonl")
     await aagent(LOOP, "Go.", observer=recorder, **make(serve))
@@ -275,7 +281,7 @@ async def test_a_recording_keeps_what_was_told(serve, tmp_path):
 
 
 async def test_models_of_ours_may_tell():
-    """A script's usage counts as a provider's does."""
+    """The usage of a script counts like a provider's usage."""
     told = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 80}}
     result = await aagent(LOOP, "Go.", model=ScriptedModel([text("Hi."), end(usage=told)]))
     assert isinstance(result, Result)

@@ -1,4 +1,4 @@
-"""LiteLLM's import, and what it must not do to a run, a script or a cell; servers that refuse what only streaming sends."""
+"""LiteLLM's import, and what it must not do to a run, a script or a cell. Servers that refuse what only streaming needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from toolloop_jupyter import Harness, aagent, agent
 
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in an interpreter of its own, in which the tests' support can be imported."""
+    """Run code in a new interpreter that can import the tests' support."""
     code = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{code}"
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
@@ -43,7 +43,7 @@ def run_script(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_first_run_of_a_script():
-    """A script's first run has its whole `timeout` after LiteLLM's import, and the loop turns during it."""
+    """A script's first run has its whole `timeout` after LiteLLM's import. The event loop is not blocked during the import."""
     ran = run_script(
         SLOW_IMPORT
         + """
@@ -71,7 +71,7 @@ with ScriptedServer([answer("Hello.")]) as server:
 
 
 def test_an_import_for_a_fallback():
-    """A run that needs LiteLLM only for its fallback has its whole `timeout` beside the import."""
+    """If a run needs LiteLLM only for its fallback, the import does not count for its `timeout` either."""
     ran = run_script(
         SLOW_IMPORT
         + """
@@ -94,7 +94,7 @@ with ScriptedServer([answer("Hello.")]) as server:
 
 
 def test_cancelled_before_anything_was_sent():
-    """A run that is cancelled during the import has made no call, costs nothing, and its server has seen nothing."""
+    """If a run is cancelled during the import, it has made no model call, costs nothing, and its server got no request."""
     ran = run_script(
         SLOW_IMPORT
         + """
@@ -113,7 +113,7 @@ with ScriptedServer([answer("Hello.")]) as server:
 
 
 def finish(work: Any) -> Any:
-    """Call `work` in a thread that may wait for ever, and return its value."""
+    """Call `work` in a thread, because it may wait for ever. Return its value."""
     values: list[Any] = []
     thread = threading.Thread(target=lambda: values.append(work()), daemon=True)
     thread.start()
@@ -123,7 +123,7 @@ def finish(work: Any) -> Any:
 
 
 def test_nothing_on_the_loop_waits_for_the_import():
-    """While a thread imports the modules for LiteLLM's first call, a model of ours answers and LiteLLM's module can be read."""
+    """While a thread imports the modules for LiteLLM's first call, our own models answer, and LiteLLM's module can be read."""
     litellm, scripted = client.load_litellm(), ScriptedModel("Hello.", name="during-import")
 
     def ask() -> str:
@@ -135,7 +135,9 @@ def test_nothing_on_the_loop_waits_for_the_import():
 
 
 def test_a_module_whose_import_goes_on_is_not_loaded(monkeypatch):
-    """As long as another thread runs LiteLLM's own code, LiteLLM does not count as loaded, whatever names it has by then."""
+    """While another thread runs the code of LiteLLM's modules, LiteLLM does not count as loaded, even if some of its names
+    exist already.
+    """
     module = types.ModuleType("litellm")
     vars(module)["acompletion"] = None
     module.__spec__ = spec = importlib.machinery.ModuleSpec("litellm", None)
@@ -147,7 +149,7 @@ def test_a_module_whose_import_goes_on_is_not_loaded(monkeypatch):
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_the_collector_is_put_back_as_it_was(collects):
-    """The garbage collector is held during an import and put back as it was found, also after an error."""
+    """The garbage collector is stopped during an import. Afterwards it is as it was before, even after an error."""
     before = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
@@ -177,7 +179,9 @@ with ScriptedServer([answer("Hello.")]) as server:
     ["logging.basicConfig(level=logging.INFO)", "import litellm; logging.basicConfig(level=logging.INFO)"],
 )
 def test_no_lines_of_a_library_in_a_cell(first):
-    """A root logger that shows INFO has no lines of LiteLLM's calls, prices and advice, whoever imported it first."""
+    """If the root logger shows INFO, LiteLLM's messages about calls, prices and advice are still not shown, whoever imported
+    LiteLLM.
+    """
     ran = run_script(LOGGED.format(first=first))
     assert ran.returncode == 0
     assert "LiteLLM" not in ran.stdout + ran.stderr
@@ -185,7 +189,7 @@ def test_no_lines_of_a_library_in_a_cell(first):
 
 
 def test_somebodys_own_level_stays():
-    """Who sets up LiteLLM's logger by its name sees its lines."""
+    """If the user has set the level of LiteLLM's logger, its messages are shown."""
     ran = run_script(
         LOGGED.format(first="logging.basicConfig(); logging.getLogger('LiteLLM').setLevel(logging.DEBUG)")
     )
@@ -193,7 +197,7 @@ def test_somebodys_own_level_stays():
 
 
 def f(a: int) -> int:
-    """Give a back."""
+    """Return a."""
     return a
 
 
@@ -204,7 +208,7 @@ async def run(server: ScriptedServer, **keywords: Any) -> Any:
 
 
 def refusing(word: str, status: int, text: str) -> Any:
-    """A server that refuses requests that have this word in them."""
+    """Return a server that refuses requests that contain this word."""
 
     def step(received: Any) -> Any:
         if received.body.get(word):

@@ -1,4 +1,6 @@
-"""What calls have cost that were cut, or refused: unknown is not free, and what was never worked on costs nothing."""
+"""The cost of calls that were cut off or refused: an unknown cost is not zero, and a request that the provider never worked
+on costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -78,14 +80,14 @@ async def test_a_call_that_was_cut(call, script, timeout, reason):
 
 
 async def read(stream, is_begun):
-    """Read a run to its end; `is_begun` is set at the first words of its answer."""
+    """Read a run to its end. `is_begun` is set when the first words of the answer come."""
     async for event in stream:
         if isinstance(event, tl.Text):
             is_begun.set()
 
 
 async def test_no_answer_in_time(call):
-    """A model call that LiteLLM gives up waiting for was sent, too."""
+    """If LiteLLM stops waiting for an answer, the model call still counts as sent."""
     running = asyncio.ensure_future(aagent(LOOP, "Go", **call(answer("late", stall=30), timeout=60)))
     await asyncio.to_thread(call.server.wait_for_requests, 1)
     while not running.done():
@@ -110,13 +112,13 @@ async def test_what_was_refused_costs_nothing(call, status):
 
 
 async def test_a_refused_try_before_the_answer(call):
-    """The cost of an answer is known, whatever was refused before."""
+    """If a request was refused before the answer, the cost of the answer is still known."""
     result = await aagent(LOOP, "Go", **call(failure(503, "busy"), answer("ok"), num_retries=1))
     assert (result.cost, result.usage.calls) == (pytest.approx(0.02), 1)
 
 
 async def test_max_cost_counts_what_is_known(call):
-    """A part of the cost that is not known does not keep max_cost from acting on the rest."""
+    """An unknown part of the cost does not count for max_cost. The known part does."""
     script = [CUT, calls(("add", {"a": 1, "b": 2})), answer("never asked for")]
     result = await aagent(LOOP, "Go", tools=[add], **call(*script, num_retries=1))
     assert (result.stop_reason, result.cost) == ("max_cost", None)
@@ -124,6 +126,6 @@ async def test_max_cost_counts_what_is_known(call):
 
 
 async def test_a_scripted_model_is_free():
-    """A model of ours costs nothing, also when it is cut."""
+    """Our own models cost nothing, even if a call is cut off."""
     result = await cancelled({"model": ScriptedModel(["a b c d e f"])})
     assert (result.stop_reason, result.cost) == ("cancelled", 0.0)

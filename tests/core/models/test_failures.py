@@ -1,4 +1,4 @@
-"""Errors of a model call: one line that says what to set, and no key in it."""
+"""Errors of model calls: one line says what to set, and contains no key."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEY = "sk-live-0123456789abcdef"
     ],
 )
 def test_what_looks_like_a_key_is_not_shown(text):
-    """C128: providers repeat keys in their errors, in part or whole."""
+    """C128: providers repeat keys in their errors, in whole or in part. The keys are not shown."""
     shown = redact(text)
     assert shown != text
     for part in (
@@ -62,7 +62,7 @@ def test_what_looks_like_a_key_is_not_shown(text):
 
 
 def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
-    """Keys from the environment and all secrets of the request are replaced; short values are no keys."""
+    """Keys from the environment and all secrets of the request are replaced. Short values do not count as keys."""
     monkeypatch.setenv("MY_API_KEY", "plain-words-1")
     secrets = {
         "api_key": "hunter2hunter2",
@@ -96,7 +96,7 @@ ADVICE = [
 
 @pytest.mark.parametrize(("kind", "model", "advice"), ADVICE)
 def test_each_error_says_what_to_set(kind, model, advice):
-    """Each of LiteLLM's errors has its own advice; both parts are one line."""
+    """Each of LiteLLM's errors has its own advice. The error and the advice are one line each."""
     litellm = load_litellm()
     import httpx
 
@@ -118,7 +118,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x1b[0m\u202eback\x9b31m\u200b\x08 end"
 
 
 def test_errors_carry_no_control_sequence():
-    """No form of an error has a key: not from the provider's words, from the model's text, or from what a person typed."""
+    """No error has a control sequence, whether the text comes from a provider, a model or a person."""
     happened, _ = explain(ValueError(f"bad: {HOSTILE}"), Request("openai/x", []))
     said, _ = explain(PlainRefusal(f"one\ntwo {HOSTILE}", 400), Request("toolloop/x", []))
     errors = [
@@ -136,7 +136,7 @@ def test_errors_carry_no_control_sequence():
 
 
 def test_answers_of_the_line_magic_carry_none(capsys):
-    """What `%toolloop` prints of files and names is only text."""
+    """`%toolloop` prints names and files only as plain text."""
     commands._say(f"wrote {HOSTILE}.md")
     assert capsys.readouterr().out == "wrote redback end.md\n"
 
@@ -179,14 +179,16 @@ CAUSES = [
 
 @pytest.mark.parametrize(("kind", "text", "cause"), CAUSES)
 def test_who_has_failed_at_a_gateway(kind, text, cause):
-    """The gateway, the key for it, its address, or the provider behind it: each has its own advice."""
+    """The gateway, its key, its address and the provider behind it may fail: each has its own advice."""
     error = type(kind, (Exception,), {})(f"litellm.{kind}: {kind}: {text}")
     request = Request("litellm_proxy/coder", [], options={"api_base": "http://gateway/nope"})
     assert cause in " ".join(explain(error, request))
 
 
 def test_a_begun_name_is_completed():
-    """If LiteLLM knows a model whose name begins so, the advice has its full name and provider. Else it says how names are written."""
+    """If LiteLLM knows a model whose name begins like the typed name, the advice has its full name and provider. Otherwise it
+    says how names are written.
+    """
     text = "LLM Provider NOT provided"
     load_litellm()
     assert explain_first_mistake("claude-sonnet", text)[1].startswith(
@@ -196,7 +198,7 @@ def test_a_begun_name_is_completed():
 
 
 def test_what_happened_and_what_to_do_are_two_sentences():
-    """One full stop stands between what happened and what to do, whatever the provider's text ends with."""
+    """There is one full stop between what happened and what to do, however the provider's text ends."""
     assert str(ModelCallFailed("it broke", "Run again.")) == "it broke. Run again."
     assert str(ModelCallFailed("Is it there?", "Run again.")) == "Is it there? Run again."
     assert str(ModelCallFailed("it broke.", "Run again.")) == "it broke. Run again."
@@ -216,7 +218,7 @@ def test_what_happened_and_what_to_do_are_two_sentences():
     ],
 )
 async def test_what_cannot_be_sent(serve, base, key, cause):
-    """An address without a scheme, and a key that no header takes, are named."""
+    """The error names an address without a scheme, and a key that a header cannot contain."""
     base = base or serve([answer("Hi")]).base_url
     result = await aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", api_base=base, api_key=key)
     assert cause in result.error
@@ -224,7 +226,7 @@ async def test_what_cannot_be_sent(serve, base, key, cause):
 
 
 async def test_blanks_around_a_key_are_none_of_it(serve):
-    """A key that was read from a file with its line end is sent without it."""
+    """If a key was read from a file with its line break, it is sent without the line break."""
     server = serve([answer("Hi")])
     keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": f" {KEY}\n"}
     assert (await aagent(Harness.TOOL_LOOP, "Go.", **keywords)).text == "Hi"
@@ -232,7 +234,7 @@ async def test_blanks_around_a_key_are_none_of_it(serve):
 
 
 def test_a_wrong_keyword_or_key():
-    """The error uses the words of the API, and comes before anything starts."""
+    """The error uses the words of the API, and is raised before anything starts."""
     with pytest.raises(TypeError, match=r"^unexpected keyword argument 'tool'; did you mean tools=\?$"):
         aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", tool=[])
     with pytest.raises(TypeError, match=r"^api_key must be text, got a value of type int$"):
@@ -240,7 +242,7 @@ def test_a_wrong_keyword_or_key():
 
 
 def test_a_long_error_is_cut():
-    """Of a long provider's error, only the beginning is shown, without LiteLLM's traceback."""
+    """Only the beginning of a provider's long error is shown, without LiteLLM's traceback."""
     happened, _ = explain(
         ValueError("x" * 5000 + "Traceback (most recent call last)\n secret"), Request("openai/x", [])
     )
@@ -250,7 +252,7 @@ def test_a_long_error_is_cut():
 
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "sk-" * 1_000_000, "x\n" * 1_000_000])
 def test_of_megabytes_of_an_error_only_a_part_is_read(text, monkeypatch):
-    """A server may answer with anything: no pattern is tried on more than the beginning of it."""
+    """A server may answer with anything, so patterns are tried only on the beginning of its answer."""
     read = []
     monkeypatch.setattr(failures, "plain", lambda text: read.append(len(text)) or text)
     monkeypatch.setattr(failures, "hide_suspected", lambda text: read.append(len(text)) or text)
@@ -260,7 +262,7 @@ def test_of_megabytes_of_an_error_only_a_part_is_read(text, monkeypatch):
 
 
 def test_key_names():
-    """The variable is named after the provider."""
+    """The variable for a key is named after the provider."""
     assert name_key_variable("groq/llama") == "GROQ_API_KEY"
     assert name_key_variable("gpt-4o") == "OPENAI_API_KEY"
 
@@ -269,7 +271,9 @@ def test_key_names():
     ("retries", "requests"), [(None, 3), (0, 1), (1, 2), (2, 3)], ids=["default", "none", "one", "two"]
 )
 async def test_how_often_a_429_is_tried(serve, retries, requests):
-    """`num_retries` counts tries after the first, exactly; unset, the provider's client makes its own two."""
+    """`num_retries` is the exact number of tries after the first one. If it is not set, the provider's client tries twice
+    more.
+    """
     server = serve([failure(429, "slow down", headers={"retry-after": "0"})])
     options = {} if retries is None else {"num_retries": retries}
     result = await run(server, options)
@@ -278,7 +282,7 @@ async def test_how_often_a_429_is_tried(serve, retries, requests):
 
 
 async def test_retry_after_is_waited_for(serve):
-    """A 429 that says when to come again is tried again then, not before."""
+    """If a 429 says how long to wait, the next try comes then, not earlier."""
     server = serve([failure(429, "slow down", headers={"retry-after": "1"}), answer("Hi")])
     result = await run(server, {"num_retries": 1})
     assert result.text == "Hi"
@@ -317,7 +321,7 @@ async def run(server, options, model="openai/stub"):
 
 
 class Ended:
-    """A stream as LiteLLM's wrapper gives it: the provider sent no finish reason, so it made up "stop"."""
+    """A stream in the form of LiteLLM's wrapper. The provider sent no finish reason, so the wrapper has made up "stop"."""
 
     received_finish_reason = None
 
@@ -336,7 +340,7 @@ class Ended:
 
 @pytest.mark.parametrize("arguments", ["", '{"path"'])
 async def test_a_made_up_finish_reason_runs_no_half_call(monkeypatch, arguments):
-    """Where LiteLLM lets a stream end quietly in the middle of a call, the call is not run."""
+    """If a stream ends in the middle of a call, LiteLLM may report no error. The incomplete call still does not run."""
     fragment = {"index": 0, "id": "c1", "function": {"name": "wipe", "arguments": arguments}}
 
     async def acompletion(**_):
@@ -356,7 +360,7 @@ async def test_a_made_up_finish_reason_runs_no_half_call(monkeypatch, arguments)
 
 
 class _Speechless(Exception):
-    """An error whose own code fails wherever it is asked for anything."""
+    """An error whose own code raises whenever anything is read from it."""
 
     def __str__(self) -> str:
         raise SystemExit("no text")
@@ -369,14 +373,14 @@ class _Speechless(Exception):
 
 
 def test_an_unexpected_error_is_logged_whatever_its_own_code_does(caplog: pytest.LogCaptureFixture) -> None:
-    """A traceback asks the error for its text and its notes: where that raises, its name is logged."""
+    """A traceback reads the error's text and notes. If this raises an error, only the name of the error is logged."""
     told = log_unexpected(_Speechless())
     assert told == "_Speechless: <without a text: SystemExit>"
     assert told in caplog.text
 
 
 def test_a_gateway_that_breaks_off_names_the_provider_behind_it():
-    """Whether the gateway says that its provider is lost, or breaks off while it says so, the advice is the same."""
+    """If a gateway loses its provider, the advice is the same, whether the gateway reports this or its own answer breaks off."""
     lost = type("APIConnectionError", (Exception,), {})("OpenAIException - Response payload is not completed")
     broken = type("MidStreamFallbackError", (Exception,), {"original_exception": lost})(str(lost))
     for model, advice in (

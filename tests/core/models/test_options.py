@@ -1,4 +1,4 @@
-"""A run stays with its model, address and key: what would take it elsewhere is refused by name before anything starts."""
+"""A run keeps its model, address and key: an option that would send it elsewhere is refused by name before anything starts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ ON_GATEWAY = {
 
 @pytest.fixture
 def others_credential(serve, monkeypatch):
-    """Server B; everything in the environment and in LiteLLM that could lead there does."""
+    """A second server. The environment and LiteLLM's settings contain its address in every place from which an option could
+    take it.
+    """
     server = serve([answer("other")])
     litellm = load_litellm()
     for name in ("LITELLM_PROXY_API_BASE", "AZURE_API_BASE"):
@@ -120,7 +122,7 @@ async def check_refused(ours, other, model, kwargs, words):
 @pytest.mark.parametrize("model", ROUTES.values(), ids=ROUTES)
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_an_option_that_leads_elsewhere_is_refused(serve, others_credential, name, model):
-    """No request is sent, and one line names the option and what to write instead."""
+    """No request is sent. One line names the option, and what to write instead."""
     make, instead = EVERYWHERE[name]
     kwargs = {name: make(others_credential.base_url), "max_retries": 0}
     words = (f"{name} in completion_kwargs", INSTEAD[instead])
@@ -129,7 +131,7 @@ async def test_an_option_that_leads_elsewhere_is_refused(serve, others_credentia
 
 @pytest.mark.parametrize("make", ON_GATEWAY.values(), ids=ON_GATEWAY)
 async def test_a_gateway_gets_nothing_that_reroutes(serve, others_credential, make):
-    """Neither by an option that only a provider's own route has, nor in the body, the query or the headers."""
+    """On a gateway, such an option is refused in `completion_kwargs`, and also in the body, the query and the headers."""
     kwargs = make(others_credential.base_url)
     ((where, value),) = kwargs.items()
     name = where if isinstance(value, str) else next(iter(value))
@@ -140,7 +142,9 @@ async def test_a_gateway_gets_nothing_that_reroutes(serve, others_credential, ma
 
 
 async def test_the_query_names_no_other_model(serve):
-    """A gateway takes `?model=` for the model: it is not sent, in whatever way LiteLLM sends the rest of the query."""
+    """A gateway reads the model from `?model=`. So this parameter is not sent; LiteLLM may send the rest of the query in any
+    way.
+    """
     server = serve([answer("ok")])
     kwargs = {"extra_query": {"model": "other", "own": "one"}}
     await aagent(
@@ -158,7 +162,7 @@ async def test_the_query_names_no_other_model(serve):
 
 
 async def test_a_direct_route_does_not_become_a_gateways(serve, others_credential):
-    """`custom_llm_provider` cannot say so: the run would miss its tags."""
+    """`custom_llm_provider` cannot send a direct run to the gateway: the run would not have its tags."""
     kwargs = {"custom_llm_provider": "litellm_proxy"}
     words = ("custom_llm_provider", INSTEAD["gateway"])
     await check_refused(serve([answer("ok")]), others_credential, ROUTES["direct"], kwargs, words)
@@ -194,7 +198,7 @@ PASSED = {
 
 @pytest.mark.parametrize("model", ROUTES.values(), ids=ROUTES)
 async def test_what_stays_is_passed(serve, model):
-    """What LiteLLM documents for a call is taken as it is; None counts as not given."""
+    """Options that LiteLLM documents for a call are passed unchanged. None counts as not given."""
     server = serve([answer("ok")])
     options = ToolLoopOptions(completion_kwargs=PASSED)
     result = await aagent(
@@ -208,13 +212,13 @@ async def test_what_stays_is_passed(serve, model):
 
 
 def test_an_account_of_a_provider_is_for_its_own_route():
-    """Addresses and accounts of providers pass on a direct route; so does what a body holds there."""
+    """On a direct route, a provider's addresses and accounts are passed, also inside a body."""
     kwargs = {"aws_region_name": "eu-1", "vertex_project": "p", "extra_body": {"models": ["a"], "rpm": 1}}
     check_completion_options(kwargs, gateway=False)
 
 
 async def test_the_module_has_no_fallbacks_either(serve, monkeypatch):
-    """`litellm.model_fallbacks` is refused before a run, and before the next call where it is set later."""
+    """`litellm.model_fallbacks` is refused before a run. If it is set during a run, the next call is refused."""
     server, litellm = serve([answer("ok")]), load_litellm()
     keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": KEY}
     async with aagent_session(Harness.TOOL_LOOP, **keywords) as session:
@@ -240,21 +244,27 @@ SWITCHES = {
 
 @pytest.mark.parametrize(("model", "switch", "value"), SWITCHES.values(), ids=SWITCHES)
 async def test_switches_of_the_module_take_no_run_elsewhere(serve, monkeypatch, model, switch, value):
-    """A switch that is set while a session goes on stops its next call by name; nothing is sent to anybody."""
+    """If a global setting of LiteLLM changes during a session, the next call is refused and the error names the setting.
+    Nothing is sent.
+    """
     server, litellm = serve([answer("ok")]), load_litellm()
     keywords = {"model": model, "api_base": server.base_url, "api_key": KEY}
     async with aagent_session(Harness.TOOL_LOOP, **keywords) as session:
         monkeypatch.setattr(litellm, switch, value)
         result = await session.arun("Go.")
     assert f"litellm.{switch} " in result.error
-    if switch != "use_litellm_proxy":  # which a new run follows, to the gateway's address and with its key
+    if (
+        switch != "use_litellm_proxy"
+    ):  # a new run uses the switch: it goes to the gateway's address, with the gateway's key
         with pytest.raises(ValueError, match=rf"litellm\.{switch} is refused"):
             await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
     assert server.requests == []
 
 
 async def test_switches_that_take_a_run_nowhere_are_free(serve, monkeypatch):
-    """Other models' names, and the module's address where the run has none or a gateway, are no business of this run."""
+    """Global settings that do not affect this run are allowed: aliases of other models, and an address if the run has none or
+    uses a gateway.
+    """
     server, litellm = serve([answer("ok"), answer("ok")]), load_litellm()
     monkeypatch.setattr(litellm, "model_alias_map", {"openai/another": "openai/other"})
     monkeypatch.setattr(litellm, "api_base", "http://127.0.0.1:9/elsewhere")
@@ -265,7 +275,9 @@ async def test_switches_that_take_a_run_nowhere_are_free(serve, monkeypatch):
 
 
 def names_that_litellm_reads():
-    """The parameters of its calls, its own list of all that it keeps to itself, and what its code takes from `kwargs`."""
+    """Return the parameters of LiteLLM's calls, the names in its own list of internal parameters, and the names that its code
+    reads from `kwargs`.
+    """
     litellm = load_litellm()
     from litellm import constants
     from litellm.litellm_core_utils import get_litellm_params as module
@@ -282,7 +294,7 @@ def names_that_litellm_reads():
 
 
 def read_from_kwargs(node):
-    """The name that `kwargs.get("name")` or its like reads, else None."""
+    """Return the name that `kwargs.get("name")` or similar code reads; else None."""
     match node:
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id=owner), attr="get" | "pop"),
@@ -293,7 +305,7 @@ def read_from_kwargs(node):
 
 
 def test_every_name_that_litellm_knows_is_sorted():
-    """A LiteLLM with a new option fails here until somebody has decided what becomes of it."""
+    """If a new LiteLLM has a new option, this test fails until somebody decides how the loop treats the option."""
     names = names_that_litellm_reads()
     assert len(names) > 200
     assert {"fallbacks", "temperature", "mock_delay", "prompt_version"} <= names
@@ -301,7 +313,7 @@ def test_every_name_that_litellm_knows_is_sorted():
 
 
 def test_what_is_read_here_alone_is_not_sent():
-    """A LOCAL option is one that LiteLLM keeps to itself, or a gateway would get it as a part of the body."""
+    """LiteLLM must treat each LOCAL option as internal. Otherwise, a gateway would get the option in the body."""
     from litellm.types.utils import all_litellm_params
 
     local = {name for name in names_that_litellm_reads() if find_rule(name).kind is Treatment.LOCAL}
@@ -309,7 +321,7 @@ def test_what_is_read_here_alone_is_not_sent():
 
 
 def test_what_the_proxy_bans_from_a_body_does_not_reach_it():
-    """Each name in the proxy's own list of what a request may not hold is refused here, or left to the loop."""
+    """The proxy has a list of names that a request must not contain. Each of these is refused here, or set only by the loop."""
     path = Path(load_litellm().__file__).parent / "proxy" / "auth" / "auth_utils.py"
     if not path.exists():
         pytest.skip("this LiteLLM comes without its proxy")
@@ -329,7 +341,7 @@ def test_what_the_proxy_bans_from_a_body_does_not_reach_it():
 
 
 class Elsewhere(str):
-    """A name that reads as a harmless one."""
+    """A name of an option whose `str` is another, harmless name."""
 
     __slots__ = ()
 
@@ -347,13 +359,15 @@ class Elsewhere(str):
     ],
 )
 def test_names_and_envelopes_of_another_type(given, said):
-    """What is no plain name, or no mapping where one is needed, is refused before the run, and cannot pass as something else."""
+    """A name that is not a plain text is refused before the run, and so is a value that must be a mapping and is not. Neither
+    can pass as something else.
+    """
     with pytest.raises(TypeError, match=said):
         build_config(model="openai/m", options=ToolLoopOptions(completion_kwargs=given))
 
 
 def test_options_are_sent_as_they_were_checked():
-    """A mapping that changes after the check, or says something else at the second look, changes nothing."""
+    """If a mapping changes after the check, or returns other values when it is read again, the sent options stay the same."""
 
     class Second(dict):
         def items(self):
@@ -368,6 +382,6 @@ def test_options_are_sent_as_they_were_checked():
 
 
 def test_an_observer_of_another_class():
-    """What is no Observer is refused before the run."""
+    """An object that is not an Observer is refused before the run."""
     with pytest.raises(TypeError, match="observer must be an Observer or None, got int"):
         build_config(model="openai/m", observer=5)

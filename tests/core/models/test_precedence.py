@@ -1,4 +1,4 @@
-"""What the loop manages wins over `completion_kwargs`, and nothing but the user sends a prompt to a gateway."""
+"""The options that the loop sets win over `completion_kwargs`. Only the user can send a prompt to a gateway."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REROUTING = {
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("way", REROUTING.values(), ids=REROUTING)
 async def test_a_gateway_run_stays_one(serve, way, stream):
-    """The key, the prompt and the tools go to the gateway, under its name of the model and with the loop's tags."""
+    """The key, the prompt and the tools go to the gateway, with the gateway's name of the model and the loop's tags."""
     gateway, other = serve([answer("ok")]), serve([answer("other")])
     result = await run(gateway, {**way(other.base_url), "stream": stream})
     assert (result.text, other.requests) == ("ok", [])
@@ -61,7 +61,7 @@ async def test_a_gateway_run_stays_one(serve, way, stream):
 
 
 async def test_everything_else_reaches_the_call(serve):
-    """Own headers and body fields are sent beside what the loop manages."""
+    """The user's own headers and body fields are sent together with the options of the loop."""
     server = serve([answer("ok")])
     kwargs = {"extra_headers": {"x-own": "1"}, "extra_body": {"top_k": 4, "model": "other"}, "temperature": 0}
     await run(server, kwargs)
@@ -70,7 +70,7 @@ async def test_everything_else_reaches_the_call(serve):
 
 
 async def test_an_address_of_completion_kwargs_counts_where_none_is_given(serve):
-    """Without `api_base=`, `base_url` says where; with it, it does not; and the body's messages are the loop's."""
+    """Without `api_base=`, `base_url` is the address. With `api_base=`, it is ignored. The messages are always the loop's."""
     one, other = serve([answer("one")]), serve([answer("other")])
     kwargs = {"base_url": other.base_url, "extra_body": {"messages": [], "model": "x"}}
     plain = {"model": "openai/stub"}
@@ -85,7 +85,7 @@ SWITCHES = ["attribute", "variable"]
 
 @pytest.fixture(params=SWITCHES)
 def everything_to_the_gateway(request, serve, monkeypatch):
-    """A server that stands for the gateway, with LiteLLM told by one of its switches to send everything there."""
+    """A server that stands for the gateway. A setting of LiteLLM sends all calls there."""
     server = serve([answer("from the gateway")])
     monkeypatch.setenv("LITELLM_PROXY_API_BASE", server.base_url)
     monkeypatch.setenv("LITELLM_PROXY_API_KEY", GATEWAY_KEY)
@@ -99,7 +99,7 @@ def everything_to_the_gateway(request, serve, monkeypatch):
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_our_own_models_do_not_leave_the_machine(everything_to_the_gateway, stream):
-    """The demo model and a ScriptedModel answer here: nothing of the prompt goes to the gateway."""
+    """The demo model and a ScriptedModel answer here. No part of the prompt goes to the gateway."""
     options = ToolLoopOptions(completion_kwargs={"stream": stream, "temperature": 0, "num_retries": 1})
     scripted = ScriptedModel("It is 8.")
     for model in ("toolloop/demo", scripted):
@@ -111,7 +111,7 @@ async def test_our_own_models_do_not_leave_the_machine(everything_to_the_gateway
 
 
 async def test_others_go_there_with_tags_and_metadata(everything_to_the_gateway):
-    """By either switch, also once LiteLLM is loaded: each run is a gateway run."""
+    """With each of the two settings, each run is a gateway run, even if LiteLLM was loaded before."""
     for _ in range(2):
         await aagent(Harness.TOOL_LOOP, "Go.", model="openai/gpt-4o", metadata={"team": "x"})
     for request in everything_to_the_gateway.requests:
@@ -123,6 +123,6 @@ async def test_others_go_there_with_tags_and_metadata(everything_to_the_gateway)
 
 @pytest.mark.parametrize("tries", ["1", -1, 1.5])
 def test_num_retries_is_a_number(tries):
-    """Said before anything starts, with the value."""
+    """A wrong `num_retries` is refused before anything starts, and the error shows the value."""
     with pytest.raises(ValueError, match=f"num_retries must be a whole number >= 0, got {tries!r}"):
         build_config(model="openai/x", options=ToolLoopOptions({"num_retries": tries}))

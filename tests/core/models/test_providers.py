@@ -1,4 +1,4 @@
-"""The custom provider, through LiteLLM's real `acompletion()`."""
+"""Our own models, called through LiteLLM's real `acompletion()`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def merged(got: list[Any], name: str) -> list[Any]:
 
 
 async def test_every_field_of_a_delta_reaches_the_caller() -> None:
-    """Text, reasoning, thinking blocks, parallel calls and provider fields come out of LiteLLM as they went in."""
+    """Text, reasoning, thinking blocks, parallel calls and provider fields come out of LiteLLM unchanged."""
     provider.provide(
         "probe",
         answering(
@@ -91,7 +91,7 @@ async def test_every_field_of_a_delta_reaches_the_caller() -> None:
 
 
 async def test_usage_survives_wherever_it_comes() -> None:
-    """A usage before, with or after the finish reason is reported, though LiteLLM drops the latter two."""
+    """A usage is reported whether it comes before, with or after the finish reason. (LiteLLM drops it in the last two cases.)"""
     orders: list[list[Delta]] = [
         [{"content": "x", "usage": USAGE}, {"finish_reason": "length"}],
         [{"content": "x"}, {"finish_reason": "length"}, {"usage": USAGE}],
@@ -104,7 +104,7 @@ async def test_usage_survives_wherever_it_comes() -> None:
 
 
 async def test_options_reach_the_provider() -> None:
-    """Tools, formats and sampling options arrive, also those that LiteLLM refuses for unknown providers."""
+    """Tools, formats and sampling options reach the model, even those that LiteLLM refuses for unknown providers."""
     seen: list[ProviderRequest] = []
     provider.provide("probe", answering({"content": "x"}, seen=seen))
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
@@ -139,7 +139,7 @@ async def test_options_reach_the_provider() -> None:
 
 
 async def test_without_streaming_the_whole_message_comes() -> None:
-    """`acompletion()` without stream=True gives one message with text, calls, reasoning and usage."""
+    """`acompletion()` without stream=True returns one message with text, calls, reasoning and usage."""
     provider.provide(
         "probe",
         answering(
@@ -180,7 +180,9 @@ async def test_without_streaming_the_whole_message_comes() -> None:
 async def test_a_refused_request_raises_from_acompletion(
     status: int | None, name: str, *, stream: bool
 ) -> None:
-    """An error at the call comes as LiteLLM's exception of that status, before any stream, with its cause."""
+    """An error at the call is raised as LiteLLM's exception for its status, before any stream. The exception has the error as
+    its cause.
+    """
 
     def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
         raise ProviderError("not today", status, {"retry-after": "3"})
@@ -198,7 +200,7 @@ async def test_a_refused_request_raises_from_acompletion(
 
 
 async def test_an_error_in_the_middle_breaks_the_stream() -> None:
-    """What was streamed arrives; then comes LiteLLM's error for a broken stream, around that of the status."""
+    """The text so far arrives. Then LiteLLM's error for a broken stream is raised, which contains the error for the status."""
     provider.provide("probe", answering({"content": "par"}, {"raise": ProviderError("gone", 503)}))
     ensure("probe/x")
     litellm = load_litellm()
@@ -215,7 +217,7 @@ async def test_an_error_in_the_middle_breaks_the_stream() -> None:
 
 
 async def test_its_models_cost_nothing_rather_than_something_unknown() -> None:
-    """LiteLLM's own price list says 0.0, and knows that the models take tools and schemas."""
+    """In LiteLLM's own price list, the models cost 0.0, and take tools and schemas."""
     provider.provide("probe", answering({"content": "x"}))
     ensure("probe/x")
     litellm = load_litellm()
@@ -225,7 +227,7 @@ async def test_its_models_cost_nothing_rather_than_something_unknown() -> None:
 
 
 async def test_registering_again_changes_nothing_and_survives_a_reset_of_the_map() -> None:
-    """`ensure()` adds one entry however often it is called, and adds it again after somebody replaced the map."""
+    """`ensure()` adds one entry, however often it is called. If other code has replaced the list, it adds the entry again."""
     litellm = load_litellm()
     provider.provide("probe", answering({"content": "x"}))
     for _ in range(3):
@@ -238,7 +240,7 @@ async def test_registering_again_changes_nothing_and_survives_a_reset_of_the_map
 
 
 async def test_deltas_given_to_it_are_not_changed() -> None:
-    """LiteLLM fills in index and type of a call; the provider's own objects stay as they were."""
+    """LiteLLM adds an index and a type to a call. The provider's own objects do not change."""
     fragment: Delta = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     provider.provide("probe", answering(fragment))
     await chunks("probe/x", tools=[TOOL])
@@ -246,13 +248,13 @@ async def test_deltas_given_to_it_are_not_changed() -> None:
 
 
 def test_other_models_are_not_ours() -> None:
-    """A model of a real provider is left alone, and a name without a slash is no model of ours."""
+    """Models of real providers are not changed. A name without a slash is not one of our models."""
     assert not provider.is_ours("openai/gpt-4o")
     assert not provider.is_ours("toolloop")
 
 
 def test_providing_does_not_import_litellm() -> None:
-    """Importing the teaching package and providing a model leave LiteLLM unloaded."""
+    """Importing the teaching package and providing a model do not import LiteLLM."""
     code = (
         "import sys, toolloop_jupyter.teaching as t; from toolloop_jupyter.core.models import providers as provider; "
         "m = t.ScriptedModel('x'); assert provider.is_ours(m.model); assert 'litellm' not in sys.modules"

@@ -1,4 +1,6 @@
-"""Models of ours are answered without LiteLLM; here they are asked through its door as well, and nothing differs."""
+"""Our own models answer without LiteLLM. Here, each is also called through LiteLLM ("through the door"), and the result is
+the same.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ SCRIPTS: dict[str, tuple[Any, ...]] = {
     "a refusal": (deltas([{"refusal": "I "}, {"refusal": "won't."}]),),
     "a refusal and text": (deltas([{"refusal": "I "}, {"content": "text"}]),),
     "pictures": (deltas([{"images": [PICTURE]}, {"content": "Look."}]),),
-    "sources": (deltas([{"content": "See."}, {"annotations": [SOURCE]}]),),  # twice in a recording through the door
+    "sources": (deltas([{"content": "See."}, {"annotations": [SOURCE]}]),),  # called through LiteLLM, a recording has the source twice
     "content in parts": (deltas([{"content": [{"type": "text", "text": "yes"}]}]),),
     "the old field": (deltas([{"function_call": {"name": "look_up", "arguments": '{"word": "x"}'}}]), "Found."),
     "fragments without index, type and id": (
@@ -131,7 +133,7 @@ TAKEN = ("ids that are numbers", "arguments that are a number")
 
 
 async def through_the_door(keywords: dict[str, Any]) -> Any:
-    """What `providers.ask` stands for, through LiteLLM."""
+    """Call the model through LiteLLM. This replaces `providers.ask`."""
     model = keywords["model"]
     client.ensure(model)
     return await client.load_litellm().acompletion(**{**PASSED, **keywords})
@@ -139,14 +141,16 @@ async def through_the_door(keywords: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def door(monkeypatch):
-    """Let models of ours be asked through LiteLLM from now on."""
+    """After `door()`, our own models are called through LiteLLM."""
     return lambda: monkeypatch.setattr(providers, "ask", through_the_door)
 
 
 async def seen(
     model: Any, recording: Path | None = None, prompts=("Go.", "And now?"), **keywords: Any
 ) -> Any:
-    """All that is to be seen of two turns: events, results, the history, what the model was sent, and the recording."""
+    """Run two turns. Return everything that can be seen of them: events, results, history, the requests to the model, and the
+    recording.
+    """
     observer = {"observer": Recorder(recording)} if recording else {}
     session = aagent_session(
         Harness.TOOL_LOOP, model=model, tools=[look_up], permissions="full", **observer, **keywords
@@ -172,14 +176,14 @@ def lines_of(recording: Path) -> list[Any]:
 
 
 def sent_to(request: Any) -> Any:
-    """A request without what LiteLLM leaves out of it (fields that are None) or puts into it (`max_retries`)."""
+    """Return a request without the fields that LiteLLM removes (those that are None) or adds (`max_retries`)."""
     messages = [{k: v for k, v in message.items() if v is not None} for message in request.messages]
     options = {k: v for k, v in request.options.items() if k != "max_retries"}
     return dataclasses.replace(request, messages=messages, options=options)
 
 
 def without_chance(value: Any) -> str:
-    """As text, without what differs from run to run: ids that we made, seconds, numbers of scripts."""
+    """Return a value as text, without the parts that differ in each run: ids that we made, seconds, numbers of scripts."""
     text = json.dumps(value, sort_keys=True, default=plain, ensure_ascii=False, indent=1)
     text = re.sub(r"(scripted|replay)-\d+", r"\1-N", text)
     text = re.sub(r'("at"|"seconds"): [\d.e-]+', r"\1", text)
@@ -190,14 +194,14 @@ def without_chance(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Anything as JSON: the fields of events and results, the rest as it shows itself."""
+    """Return any value as JSON: the fields of events and results; `repr` for other objects."""
     return dict(vars(value)) if dataclasses.is_dataclass(value) else repr(value)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_both_ways(name, options, door, tmp_path):
-    """A script gives the same events, results, history, requests and recording, straight and through LiteLLM's door."""
+    """A script gives the same events, results, history, requests and recording without LiteLLM and through it."""
     config = {"options": ToolLoopOptions(completion_kwargs=OPTIONS[options])}
     recordings = (None, None) if name == "sources" else (tmp_path / "straight.jsonl", tmp_path / "door.jsonl")
     straight = await seen(ScriptedModel(*SCRIPTS[name]), recordings[0], **config)
@@ -207,7 +211,7 @@ async def test_both_ways(name, options, door, tmp_path):
 
 @pytest.mark.parametrize("name", ["sources", "content in parts", "the old field"])
 async def test_a_whole_answer_says_what_its_stream_says(name):
-    """A model of ours answers alike without `stream`."""
+    """Without `stream`, our own models give the same answer."""
     turns = []
     for stream in (True, False):
         session = aagent_session(
@@ -222,19 +226,21 @@ async def test_a_whole_answer_says_what_its_stream_says(name):
 
 
 async def test_the_demo_model_both_ways(door):
-    """The demonstration model plans, calls and answers alike, also in JSON."""
+    """The demonstration model plans, calls and answers in the same way, also in JSON."""
     runs: dict[str, Any] = {
         "words": {"prompts": ("Look up the word 'tree'.", "Look up 'bad', please.")},
         "json": {"output": Verdict, "prompts": ("Look up the word 'tree' and judge.", "Once more.")},
     }
-    await seen("toolloop/demo", prompts=("Hi",))  # only the first answer says at length what answers
+    await seen(
+        "toolloop/demo", prompts=("Hi",)
+    )  # only the first answer explains that this is a demonstration
     straight = [await seen("toolloop/demo", **run) for run in runs.values()]
     door()
     assert straight == [await seen("toolloop/demo", **run) for run in runs.values()]
 
 
 async def test_a_replay_both_ways(door, tmp_path):
-    """A recording with calls, a failure and what it has cost answers alike."""
+    """A recording with calls, a failure and a cost gives the same answers."""
     script = (
         [call("look_up", word="x")],
         ["Found.", end(usage={"prompt_tokens": 3, "completion_tokens": 4})],
@@ -253,7 +259,7 @@ async def test_a_replay_both_ways(door, tmp_path):
 
 
 async def test_options_both_ways(door):
-    """A model of ours gets the same options, straight and through the door: its own ones, and none of LiteLLM's."""
+    """Our own models get the same options both ways: the options for a model, and none of LiteLLM's own options."""
     config = {"options": ToolLoopOptions(completion_kwargs=SENT)}
     one, other = ScriptedModel("x", repeat_last=True), ScriptedModel("x", repeat_last=True)
     await seen(one, **config)
@@ -267,7 +273,7 @@ async def test_options_both_ways(door):
 
 
 async def test_finish_reasons_both_ways(door):
-    """OpenAI's finish reasons stay what they are for LiteLLM, too."""
+    """OpenAI's finish reasons do not change in LiteLLM either."""
     from litellm.litellm_core_utils.core_helpers import _FINISH_REASON_MAP
 
     for reason in providers._FINISH_REASONS:
@@ -276,7 +282,7 @@ async def test_finish_reasons_both_ways(door):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_the_corpus_both_ways(case, door):
-    """The deltas of each stream of the corpus come to the same, from a model of ours."""
+    """If one of our own models sends the deltas of a stream of the corpus, the result is the same both ways."""
     script = [entry["chunks"] for entry in case.script if isinstance(entry, dict) and entry.get("chunks")]
     turns = [
         deltas(chunks) for chunks in script if not any(isinstance(c, str) or "choices" in c for c in chunks)
@@ -290,7 +296,7 @@ async def test_the_corpus_both_ways(case, door):
 
 
 def test_a_run_of_ours_imports_no_litellm():
-    """Scripted, demo and replayed runs, with output, approvals, a recording and retries, import LiteLLM in no case."""
+    """Scripted, demo and replayed runs do not import LiteLLM, also with output, approvals, a recording and retries."""
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_LITELLM], capture_output=True, text=True, timeout=120, check=False
     )

@@ -14,13 +14,13 @@ from core.models.streams.corpus import CASES
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 async def test_case(case):
-    """Message, events, history, tool runs and the next turn are exactly what the case says."""
+    """The messages, the events, the history, the tool runs and the next turn are exactly as the case states."""
     outcome = await run_case(case)
     assert not outcome.wrong
 
 
 def test_the_corpus_is_large_and_its_names_are_its_own():
-    """There are at least 60 cases, and no two have one name."""
+    """There are at least 60 cases, and each has another name."""
     names = [case.name for case in CASES]
     assert len(names) >= 60
     assert len(set(names)) == len(names)

@@ -1,7 +1,8 @@
-"""What a provider said comes back to it as it wants it: whole turns through LiteLLM's own request transformations.
+"""A provider gets the fields of its answer back in the form that it requires. Whole turns run through LiteLLM's own request
+conversions.
 
-The server speaks Anthropic's and Gemini's protocols; the second request of a turn with thinking and a tool call is
-what these providers refuse when a block, a signature or a result is missing or in the wrong place.
+The server speaks Anthropic's and Gemini's protocols. In a turn with thinking and a tool call, these providers refuse the
+second request if a block, a signature or a result is missing or at the wrong place.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from toolloop_jupyter.core.loop.config import ToolLoopOptions
 
 
 def f(a: int = 0) -> str:
-    """Give a."""
+    """Return a."""
     return f"f({a})"
 
 
 def g(b: int = 0) -> dict:
-    """Give b as an object."""
+    """Return b as an object."""
     return {"b": b}
 
 
@@ -39,7 +40,9 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_anthropic_gets_its_thinking_back(serve, name, tmp_path):
-    """C56: thinking with its signature first, then text, then the calls; the results in one user message after it."""
+    """C56: Anthropic gets the thinking first, with its signature, then the text, then the calls. The results follow in one
+    user message.
+    """
     server = serve([anthropic(*SCRIPTS[name], stop="tool_use"), anthropic(words("Done."))])
     session = aagent_session(
         Harness.TOOL_LOOP,
@@ -66,7 +69,7 @@ async def test_anthropic_gets_its_thinking_back(serve, name, tmp_path):
     assert all(b["type"] == "tool_result" and b["content"] for b in sent[2]["content"])
     assert history.validate(await session.history()) == []
 
-    # The same after the session was saved, loaded and continued.
+    # The same is true after the session was saved, loaded and continued.
     session.save(tmp_path / "h.json")
     again = aagent_session(
         Harness.TOOL_LOOP,
@@ -84,7 +87,7 @@ async def test_anthropic_gets_its_thinking_back(serve, name, tmp_path):
 
 
 async def test_anthropic_after_a_stop(serve):
-    """C62: the request after a cancelled turn has a result for each tool_use, right behind it."""
+    """C62: in the request after a cancelled turn, each tool_use is directly followed by a result."""
     server = serve(
         [anthropic(use("tu1", "f", '{"a": 1}'), use("tu2", "g"), stop="tool_use"), anthropic(words("Done."))]
     )
@@ -108,7 +111,7 @@ async def test_anthropic_after_a_stop(serve):
 
 
 async def test_anthropic_without_arguments(serve):
-    """C29: a call without arguments goes back with an empty object for its input."""
+    """C29: a call without arguments is sent back with an empty object as its input."""
     server = serve([anthropic(use("tu1", "f"), stop="tool_use"), anthropic(words("Done."))])
     session = aagent_session(
         Harness.TOOL_LOOP,
@@ -122,7 +125,7 @@ async def test_anthropic_without_arguments(serve):
 
 
 async def test_gemini_gets_its_thought_signatures_back(serve, tmp_path):
-    """C58: the signature of a call goes back on that call, also after save and load."""
+    """C58: Gemini gets the signature of a call back with this call, even after save and load."""
     server = serve(
         [
             gemini(
@@ -164,7 +167,9 @@ async def test_gemini_gets_its_thought_signatures_back(serve, tmp_path):
 
 @pytest.mark.parametrize("pieces", [(), ('{"a"',)], ids=["before the arguments", "in the arguments"])
 async def test_anthropic_that_ends_in_the_middle_of_a_call(serve, pieces):
-    """LiteLLM makes up a finish reason for a stream that just ends; the half call is not run, and a retry gets it whole."""
+    """If a stream just ends, LiteLLM makes up a finish reason. The incomplete call does not run, and a retry gets the whole
+    call.
+    """
     usage = {"input_tokens": 10, "output_tokens": 1}
     start, deltas = use("tu1", "f", *pieces)
     cut = sse(

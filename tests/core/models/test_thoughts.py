@@ -1,4 +1,6 @@
-"""Thoughts in tags: a stream says what LiteLLM reads of the whole response, wherever it is cut."""
+"""Thoughts between tags: a stream gives the same text and thought that LiteLLM reads in the whole response, wherever it is
+cut.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ PIECES = st.sampled_from(
 
 
 def check(pieces):
-    """The message of these pieces is what LiteLLM reads of the whole text; nothing is shown twice or not at all."""
+    """Check that these pieces give what LiteLLM reads in the whole text, and that every part is shown exactly once."""
     text = "".join(pieces)
     reasoning, content = parse_content_for_reasoning(text)
     assembly = Assembly()
@@ -61,7 +63,7 @@ def check(pieces):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_two_cuts_anywhere_change_nothing(text):
-    """Cut at every two places, also inside the tags, a text is read as LiteLLM reads it whole."""
+    """A text that is cut at any two places, even inside the tags, is read like the whole text."""
     for a, b in itertools.combinations_with_replacement(range(len(text) + 1), 2):
         check([text[:a], text[a:b], text[b:]])
     check(list(text))
@@ -70,7 +72,7 @@ def test_two_cuts_anywhere_change_nothing(text):
 @settings(max_examples=500, deadline=None)
 @given(st.lists(PIECES, max_size=12))
 def test_any_pieces_are_read_as_the_whole_is(pieces):
-    """Whatever tags and pieces of tags an answer has, the stream gives the same text and thought as the whole response."""
+    """Whatever tags and parts of tags an answer has, its stream gives the same text and thought as the whole response."""
     check(pieces)
 
 

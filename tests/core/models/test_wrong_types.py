@@ -1,4 +1,4 @@
-"""What a server writes in a field that should hold something else: the answer is read all the same, and no error of ours leaves."""
+"""A server may send a value of a wrong type in any field. The answer is still read, and none of our code raises an error."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ WRONG |= {
 
 @pytest.mark.parametrize("delta", WRONG.values(), ids=WRONG)
 async def test_a_field_of_another_type_ends_nothing(delta):
-    """Whatever a field of a delta holds, the rest of the answer counts, and the conversation is valid and can be saved."""
+    """Whatever a field of a delta contains, the rest of the answer counts. The conversation is valid and can be saved."""
     model = ScriptedModel(deltas([delta, {"content": "Text."}]), "Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[look])
     result = await session.arun("Go.")
@@ -82,7 +82,7 @@ async def test_a_field_of_another_type_ends_nothing(delta):
 
 
 def test_text_in_another_form_is_read():
-    """A thought in parts, a number as text, and a number as an id are read, not dropped."""
+    """A thought in parts, a number as text, and a number as an id are read and not dropped."""
     assembly = Assembly({"look"})
     assert assembly.add({"reasoning_content": [{"text": "So "}, {"text": "far."}]}) == ("", "So far.")
     assert assembly.add({"content": 42}) == ("42", "")
@@ -93,7 +93,9 @@ def test_text_in_another_form_is_read():
 
 @pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, True, "x"])
 def test_a_cost_that_is_none(cost):
-    """If a server sends a cost that is no amount, the cost is unknown. It must not lower the sum, or pass below a limit."""
+    """If a server sends a cost that is not an amount, the cost is unknown. It neither lowers the sum nor hides that a limit
+    is reached.
+    """
     assert find_price("toolloop/replay-x", {"cost": cost}) is None
 
 
@@ -128,7 +130,9 @@ def test_choices_that_are_no_list(choices):
     ],
 )
 def test_parts_of_content(part, text, thought, refusal):
-    """In a content of parts (Mistral's form), thoughts are thoughts and refusals are refusals, and none is dropped."""
+    """If the content consists of parts (Mistral's form), thoughts are read as thoughts and refusals as refusals. No part is
+    dropped.
+    """
     assembly = Assembly()
     assembly.add({"content": [part, {"type": "text", "text": "Hi"}]})
     assert (assembly.text, assembly.words.thought, assembly.refusal) == (text, thought, refusal)

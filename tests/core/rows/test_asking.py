@@ -1,4 +1,6 @@
-"""Rows that ask a person: one row asks at a time, and the others go on. What is allowed for all rows. What happens if nobody is there."""
+"""Rows that ask a person: one row asks at a time, and the others go on. What a person can allow for all rows. What happens if
+nobody is there.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 class Desk:
-    """A person who is asked about the calls of rows. It notes what was asked and what ran."""
+    """A person who is asked about the calls of rows. The object notes each question and each call that ran."""
 
     def __init__(self, *, total: int, asking: int, permissions: object = "ask", concurrency: int = 2) -> None:
         """The first `asking` rows of `total` call the tool `send`."""
@@ -25,7 +27,7 @@ class Desk:
 
         def send(n: int) -> str:
             """Send."""
-            return "sent"  # it holds nothing: what a tool holds is part of what was allowed
+            return "sent"  # the tool's closure has no value that changes: such a value would be a part of what was allowed
 
         def model(row) -> ScriptedModel:
             return ScriptedModel(*[call("send", n=row["n"])] * (row["n"] < asking), "Done.")
@@ -101,7 +103,7 @@ async def test_a_denial_is_for_its_row():
         if row == 1:
             approval.deny("not this one", by="click")
         else:
-            approval.allow(by="click", scope="run")  # for this row alone
+            approval.allow(by="click", scope="run")  # this allows only this row's call
 
     desk.decide = deny_one
     rows = await desk.run.collect()

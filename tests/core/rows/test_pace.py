@@ -67,13 +67,15 @@ async def test_one_pause_for_all(call):
     rows = await amap("{{row}}", [str(n) for n in range(24)], concurrency=4, **more)
     assert rows.failed == []
     early = [one for one in server.requests if refused[0] < one.at < refused[0] + 1.0]
-    assert len(early) <= 3  # those that were on their way
+    assert len(early) <= 3  # the calls that had been sent already
     assert len(server.requests) == 25
     assert rows.progress.speed.concurrency < 4
 
 
 async def test_a_gate_lets_in_as_many_as_its_limit():
-    """Waiting calls are let in one by one, in order. If a call is cancelled while it waits, or just when it is let in, the next one comes."""
+    """Waiting calls are let in one by one, in order. If a call is cancelled while it waits, or just when it is let in, the
+    next one comes.
+    """
     gate, order = Pace(1, None, RunState()), []
 
     async def enter(name: str) -> None:
@@ -102,7 +104,7 @@ async def test_refusals_of_one_pause_halve_once():
     gate.leave(529, 0.2)
     assert gate.limit == 8
     await asyncio.sleep(0.51)
-    gate.leave(429, 0.001)  # of those four
+    gate.leave(429, 0.001)  # one of those four calls
     assert gate.limit == 8
     await asyncio.sleep(0.01)
     await gate.enter()

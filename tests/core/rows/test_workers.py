@@ -1,4 +1,5 @@
-"""Rows in an executor's workers: the same frame as on one loop, a worker that dies, what cannot go there.
+"""Rows in an executor's workers give the same frame as rows on one loop. A worker may die. Some objects cannot be sent to a
+worker.
 
 The pools are real: processes of this machine, loky, and a Dask cluster of two processes.
 """
@@ -307,7 +308,7 @@ async def test_workers_have_the_budget_of_all_runs(pool, monkeypatch):
     )
     rows = await amap("{{row}}", list("abcdefgh") * 20, model=priced, executor=pool, concurrency=1)
     assert (all_runs.runs, all_runs.cost) == (len(rows), pytest.approx(0.3 * len(rows)))
-    assert 2 <= len(rows) <= 40  # of 160: each chunk that has begun stops after two
+    assert 2 <= len(rows) <= 40  # 160 rows in all: each chunk that has begun stops after two rows
     assert "the budget of $0.5 for all runs is used up" in rows.message
     rows = await amap("{{row}}", ["a"], model=priced, executor=pool)
     assert (len(rows), "is used up" in rows.message) == (0, True)

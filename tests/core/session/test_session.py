@@ -1,4 +1,4 @@
-"""A turn that nobody reads comes to its end by itself, and one that cannot begin leaves its session as it was."""
+"""A turn that nobody reads comes to its end by itself. If a turn cannot begin, its session does not change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def step(number: int) -> int:
 
 
 async def test_a_turn_that_nobody_reads_does_not_wait_for_a_reader():
-    """More events than a reader may leave unread come and go; all of them are in the result."""
+    """A turn may send more events than a reader may leave unread. If nobody reads them, the result still has them all."""
     calls = [call("step", number=number) for number in range(MOST_UNREAD)]
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(calls, "Done."), tools=[step])
     result = await asyncio.wait_for(session.arun("Go."), 60)
@@ -27,7 +27,9 @@ async def test_a_turn_that_nobody_reads_does_not_wait_for_a_reader():
 
 
 async def test_a_turn_that_nobody_reads_is_stopped_with_who_awaits_it():
-    """Its tool is cancelled with it, the history says so, and the next turn goes on."""
+    """If the task that awaits a turn is cancelled, the turn and its tool are cancelled. The history says so, and the next
+    turn works.
+    """
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:
@@ -51,7 +53,7 @@ async def test_a_turn_that_nobody_reads_is_stopped_with_who_awaits_it():
 
 
 async def test_a_turn_that_cannot_begin_leaves_the_session_free():
-    """An empty prompt is refused; the session is not busy then, and runs the next one."""
+    """An empty prompt is refused. Afterwards, the session is not busy, and runs the next prompt."""
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("Yes."))
     with pytest.raises(ValueError, match="the prompt is empty"):
         await session.arun(" ")
@@ -60,7 +62,7 @@ async def test_a_turn_that_cannot_begin_leaves_the_session_free():
 
 
 async def test_an_option_that_cannot_be_read_leaves_the_session_free():
-    """The code of the option fails where the turn is made: the same error comes each time, and no turn is running."""
+    """If the code of an option raises when a turn is made, each try raises the same error, and no turn is running."""
 
     class Vault:
         def get_secret_value(self):

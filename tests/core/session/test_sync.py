@@ -1,4 +1,4 @@
-"""Sync streams where no event loop runs: read in any thread, while the turn goes on in the background."""
+"""Sync streams if no event loop runs: any thread can read them, while the turn goes on in the background."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def names(events):
 
 
 def test_in_one_thread(call):
-    """A stream, and one of a session, can be made and read in a thread."""
+    """A stream can be made and read in a thread, also a stream of a session."""
 
     def in_session():
         with agent_session(LOOP, tools=[double], **call(*TOOL_TURN)) as session:
@@ -67,7 +67,9 @@ def test_in_one_thread(call):
 
 @pytest.mark.parametrize("begun_here", [True, False])
 def test_each_step_in_another_thread(call, begun_here):
-    """What a web server's pool does: each event is asked for by another thread, also where the first was read here."""
+    """Each event may be read by another thread, as in the thread pool of a web server, even if this thread has read the first
+    one.
+    """
     stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
     found = [next(stream)] if begun_here else []
     while event := in_a_thread(lambda: next(stream, None)):
@@ -77,14 +79,18 @@ def test_each_step_in_another_thread(call, begun_here):
 
 
 async def test_begun_on_a_running_loop(call):
-    """A stream that began where a loop runs (a notebook's cell) stays on that loop, also when a thread reads on."""
+    """If a stream began where a loop runs (a notebook's cell), it stays on that loop, even if another thread reads further
+    events.
+    """
     stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
     found = [next(stream), *await asyncio.to_thread(list, stream)]
     assert names(found) == EVENTS
 
 
 def test_begun_in_a_thread_read_on_a_running_loop(call):
-    """A stream that began in the background is read on from sync code on a running loop, which turns meanwhile."""
+    """If a stream began in the background, sync code on a running loop can read it further. Meanwhile this loop is not
+    blocked.
+    """
     stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
     first = next(stream)
 
@@ -98,7 +104,7 @@ def test_begun_in_a_thread_read_on_a_running_loop(call):
 
 
 def test_a_loop_that_has_ended(call):
-    """A stream whose loop is gone says so in one line instead of waiting for ever."""
+    """If the loop of a stream has ended, the next step raises an error of one line. It does not wait for ever."""
 
     async def first():
         stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
@@ -111,7 +117,7 @@ def test_a_loop_that_has_ended(call):
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_tool_that_runs_an_agent(call, streamed):
-    """A sync tool may run another agent and stream it."""
+    """A sync tool may run another agent and read its stream."""
     inner = call(answer("inner answer"))
 
     def ask(question: str) -> str:
@@ -125,7 +131,7 @@ def test_a_tool_that_runs_an_agent(call, streamed):
 
 
 def test_the_turn_goes_on_while_the_reader_works(call):
-    """A tool runs while the reader is busy with an earlier event."""
+    """While the reader works on an earlier event, a tool runs."""
     ended = threading.Event()
 
     async def slow() -> str:
@@ -141,7 +147,7 @@ def test_the_turn_goes_on_while_the_reader_works(call):
 
 
 def test_approvals(call):
-    """A reader answers an Approval from its own thread; one that is not answered before the next step is denied."""
+    """A reader answers an Approval in its own thread. An Approval without an answer is denied at the next step."""
     for answers, ran in ((True, ["8"]), (False, [])):
         stream = agent(LOOP, "Go", stream=True, tools=[double], permissions="ask", **call(*TOOL_TURN))
         for event in stream:
@@ -151,7 +157,9 @@ def test_approvals(call):
 
 
 def test_two_turns_of_a_session(call):
-    """Streamed and plain turns of one session follow each other, also one that was told to stop; the history is whole."""
+    """Turns of one session, streamed or not, follow each other, even if the first one was told to stop. The history is
+    complete.
+    """
     more = call(*TOOL_TURN, answer("a b c", hold_after=2), answer("plain"))
     with agent_session(LOOP, tools=[double], **more) as session:
         assert names(session.stream("1")) == EVENTS
@@ -164,7 +172,7 @@ def test_two_turns_of_a_session(call):
 
 
 def test_an_interrupt(call):
-    """Ctrl-C while the main thread waits for an event cancels the turn: its tool cleans up, the history stays valid."""
+    """Ctrl-C while the main thread waits for an event cancels the turn. Its tool can clean up, and the history stays valid."""
     log, found = [], signal.signal(signal.SIGINT, signal.default_int_handler)
     begun, is_read, pressed = threading.Event(), threading.Event(), []
 
@@ -202,7 +210,7 @@ def test_an_interrupt(call):
 
 
 def test_what_breaks_into_the_wait_stops_the_step():
-    """A thread that is stopped while it waits (a tool's, by a cancelled run) takes its step with it."""
+    """If an exception stops the waiting thread (the thread of a tool whose run is cancelled), the step is cancelled, too."""
     log, begun = [], threading.Event()
 
     class Stop(BaseException):
@@ -253,7 +261,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_has_a_loop_of_its_own():
-    """`agent()` answers in a process that was forked from one which had called it, as multiprocessing does on Linux."""
+    """`agent()` works in a process that was forked from a process which had called it, as multiprocessing does on Linux."""
     ran = subprocess.run(
         [sys.executable, "-c", FORKS], timeout=60, capture_output=True, text=True, check=False
     )
@@ -271,7 +279,7 @@ SYNC_CALLS = {
 
 @pytest.mark.parametrize("name", SYNC_CALLS)
 async def test_each_sync_call_gives_its_own_advice(name, monkeypatch):
-    """Inside a loop that cannot be entered (uvloop) each call says in one line what to write instead of it."""
+    """Inside a loop that is not asyncio's own (uvloop), each sync call says in one line what to write instead."""
     make, advice = SYNC_CALLS[name]
     monkeypatch.setattr(sync, "can_run_sync", lambda: False)
     with pytest.raises(tl.HarnessError) as raised:

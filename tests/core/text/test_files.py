@@ -1,4 +1,4 @@
-"""A text into a file: whole or not at all, whatever the disk does."""
+"""Writing a text to a file: the whole text is written or nothing, whatever the disk does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolloop_jupyter.core.text import write_whole
 
 
 def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
-    """The error has the reason and the path that was asked for; the old text stays, and no second file."""
+    """The error has the reason and the given path. The old text stays, and no second file is left."""
     path = tmp_path / "a.json"
     write_whole(path, "old")
     with full_disk(1_000), pytest.raises(OSError, match="too large") as caught:
@@ -24,7 +24,7 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps no rights of owner, group and others")
 def test_a_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
-    """What a link points to is written, with the rights that the file had."""
+    """If the path is a link, its target is written. The file keeps its permissions."""
     path, link = tmp_path / "a.md", tmp_path / "b.md"
     write_whole(path, "old")
     path.chmod(0o600)
@@ -36,7 +36,7 @@ def test_a_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    """A folder in the file's place is an error with its name, and stays."""
+    """If the path is a folder, an error names it, and the folder stays."""
     with pytest.raises(PermissionError if os.name == "nt" else IsADirectoryError):
         write_whole(tmp_path, "text")
     assert list(tmp_path.iterdir()) == []
@@ -44,7 +44,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_device_is_written(tmp_path: Path) -> None:
-    """A device gets the text itself, and its error names it: `/dev/full` is always full."""
+    """The text is written to the device itself, and an error names it: `/dev/full` is always full."""
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         write_whole("/dev/full", "text")
     write_whole("/dev/null", "text")
@@ -53,14 +53,14 @@ def test_a_device_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
-    """A named pipe in the file's place is an error at once: nobody may read it, and the run would wait for ever."""
+    """If the path is a named pipe, an error is raised at once. If nobody reads the pipe, the run would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="It is a pipe"):
         write_whole(tmp_path / "pipe", "text")
 
 
 def test_a_file_that_may_not_be_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that its owner has made read-only is not replaced, although its folder would allow that."""
+    """A file that its owner has made read-only is not replaced, although the permissions of its folder would allow it."""
     path = tmp_path / "a.md"
     path.write_text("old")
     path.chmod(0o400)
@@ -75,7 +75,9 @@ def test_a_file_that_may_not_be_written_stays(tmp_path: Path, monkeypatch: pytes
 
 
 def test_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread writes the same file in the middle: both succeed, and the file has the text that was renamed last."""
+    """Two threads write the same file at the same time: both succeed, and the file has the text of the thread that renamed
+    last.
+    """
     path, rename = tmp_path / "a.md", Path.replace
 
     def write_another(aside: Path, target: Path) -> Path:
@@ -90,6 +92,6 @@ def test_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_long_name(tmp_path: Path) -> None:
-    """A name that the file system takes can be written."""
+    """A file can be written if its name has the greatest length that the file system accepts."""
     write_whole(tmp_path / ("a" * 250 + ".md"), "text")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["text"]

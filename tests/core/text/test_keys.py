@@ -1,4 +1,4 @@
-"""Keys out of texts: every writing of a key is found, and nothing else is."""
+"""Keys are removed from texts: a key is found in every form in which it may be written, and nothing else is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "opaque+Q7/x9.Zp3wVtAB"
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """One key is known, whatever other tests have used."""
+    """Exactly one key is known, whatever other tests have used."""
     monkeypatch.setattr(hiding, "_known", {})
     remember([KEY])
 
@@ -51,7 +51,7 @@ WRITINGS = {
 
 @pytest.mark.parametrize("text", WRITINGS.values(), ids=WRITINGS)
 def test_each_writing_is_found(text):
-    """The key is taken out in this writing, and what stands around it stays."""
+    """The key is removed in this form, and the text around it stays."""
     shown = hide(f"before {text} after")
     assert shown.startswith("before ")
     assert shown.endswith(" after")
@@ -62,7 +62,7 @@ def test_each_writing_is_found(text):
 
 @pytest.mark.parametrize("before", ["", "u:", "me:", "user:", "user1:"])
 def test_base64_is_found_wherever_it_begins(before):
-    """HTTP's basic authentication has a name before the key, which moves its characters in base64."""
+    """HTTP's basic authentication has a user name before the key. This changes the characters of the key in base64."""
     shown = hide(f"Authorization: Basic {b64(before + KEY)}")
     assert "[key]" in shown
     left = shown.split("Basic ")[1].replace("[key]", "")
@@ -79,13 +79,13 @@ def test_base64_is_found_wherever_it_begins(before):
     ],
 )
 def test_nothing_else_is_touched(text):
-    """Ordinary text stays as it is, also with a known key that begins with the same letters."""
+    """Ordinary text is not changed, even if a known key begins with the same letters."""
     remember(["sk-proj-0123456789abcdef", "litellm-master-key-9", "https://example.org/secret-path"])
     assert hide(text) == text
 
 
 def test_short_keys_are_no_keys():
-    """What local servers take for a key ("EMPTY", "ollama") would be blanked in every sentence."""
+    """Local servers have keys such as "EMPTY" and "ollama". These are not hidden, because they are ordinary words."""
     remember(["EMPTY", "ollama", "sk-1234"])
     assert hide("ollama says EMPTY to sk-1234") == "ollama says EMPTY to sk-1234"
 
@@ -115,7 +115,9 @@ def test_short_keys_are_no_keys():
     ],
 )
 def test_one_rule_for_names(name, does):
-    """One rule says which names mean a key: of options, headers, variables, fields of a recording and parts of an address."""
+    """One rule says which names mean a key: names of options, headers, variables, fields of a recording, and parts of an
+    address.
+    """
     secret = "Ab1Cd2Ef3Gh4"
     assert hiding.names_key(name) is does
     assert hiding.holds_key(name, secret) is does
@@ -129,7 +131,7 @@ def test_one_rule_for_names(name, does):
 
 @pytest.mark.parametrize("user", ["u:p@", "u:p@ss@", "u:a@b@c@", "u@"])
 def test_a_user_and_a_password_in_an_address(user):
-    """All before the last `@` is left out, because a password may contain one."""
+    """Everything before the last `@` is left out, because a password may contain an `@`."""
     assert (
         hiding.leave_out_user(f"at http://{user}h.example/p and https://{user}h2")
         == "at http://h.example/p and https://h2"
@@ -137,7 +139,7 @@ def test_a_user_and_a_password_in_an_address(user):
 
 
 class Tags(HTMLParser):
-    """Fails where an element is not closed in order."""
+    """An HTML parser that fails if an element is not closed in order."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +153,7 @@ class Tags(HTMLParser):
 
 
 def test_html_stays_whole():
-    """Tags within a key are kept: the block that shows it still ends where it ends."""
+    """Tags inside a key are kept, so the block that shows the text still ends at the same place."""
     html = f"<pre><span>{KEY[:3]}</span><i>{KEY[3:9]}<b>{KEY[9:12]}</b></i>{KEY[12:]}</pre><p>next</p>"
     shown, parser = hide(html), Tags()
     parser.feed(shown)
@@ -161,7 +163,7 @@ def test_html_stays_whole():
 
 
 def test_plain_data_is_copied_without_it():
-    """At every depth, names included; other values stay what they are."""
+    """The key is removed at every depth, also from names of fields. Other values do not change."""
     data = {"a": [KEY, 1, None, {"b": f"x {KEY}"}], KEY: True}
     assert hide_in(data) == {"a": ["[key]", 1, None, {"b": "x [key]"}], "[key]": True}
     assert data["a"][0] == KEY
@@ -175,7 +177,7 @@ def test_plain_data_is_copied_without_it():
 @pytest.mark.parametrize("text", [KEY, WRITINGS["JSON, unicode"], WRITINGS["HTML, twice"], KEY[:12] + " and"])
 @pytest.mark.parametrize("size", [1, 2, 5, 13])
 def test_a_key_in_pieces_is_never_printed(text, size):
-    """However a text is cut into pieces, no part of the key is printed, and everything else is."""
+    """However a text is cut into pieces, no part of the key is printed. Everything else is printed."""
     whole, stream = f"say {text}, an opaque thing", KeyFilter()
     pieces = [whole[n : n + size] for n in range(0, len(whole), size)]
     printed = [stream.add(piece) for piece in pieces]
@@ -185,7 +187,7 @@ def test_a_key_in_pieces_is_never_printed(text, size):
 
 
 def test_text_without_a_key_is_printed_at_once():
-    """Only text that may be the beginning of a key is held back, and only as long as it may be one."""
+    """Text is held back only while it may be the beginning of a key."""
     stream = KeyFilter()
     assert stream.add("Hello wor") == "Hello wor"
     assert stream.add("ld, opa") == "ld, "
@@ -216,14 +218,16 @@ WORDS = [
 
 @pytest.mark.parametrize("value", PATHS + WORDS)
 def test_words_and_places_are_no_keys(value):
-    """Values of such variables and headers that are no keys stay in texts, and so does text that begins like them."""
+    """Some values of variables and headers are words or paths and not keys. These stay in texts, and so does text that begins
+    like them.
+    """
     remember([value])
     texts = (f"It is {value}, see {value[:-4]} and {value[:14]}_9.", value)
     assert [hide(text) for text in texts] == list(texts)
 
 
 def test_the_name_of_a_file_is_no_key(tmp_path, monkeypatch):
-    """The path of an existing file is not hidden, whatever its name looks like."""
+    """The path of an existing file is not hidden, whatever it looks like."""
     (tmp_path / "Cred 7F2a9").write_text("{}")
     monkeypatch.chdir(tmp_path)
     remember(["Cred 7F2a9", "Cred 7F2b9"])
@@ -244,14 +248,16 @@ def test_the_name_of_a_file_is_no_key(tmp_path, monkeypatch):
     ],
 )
 def test_what_only_resembles_them_is_a_key(key):
-    """A slash in front, letters alone or an address do not make a key harmless."""
+    """A value with a slash at its beginning, of letters alone, or in an address may still be a key, and is hidden."""
     remember([key])
     assert hide(f"say {key}.") == "say [key]."
 
 
 @pytest.mark.parametrize("start", ["sk-", "sk-proj-", "sk-ant-api03-", "AIza", "ghp_", "hf_", ""])
 def test_a_beginning_needs_characters_of_its_own(start):
-    """A key that is cut off is found by twelve characters; how all keys of a provider begin is none of them."""
+    """A key that is cut off is found if twelve of its own characters are there. The beginning that all keys of a provider
+    share does not count.
+    """
     key = f"{start}Ab1Cd2Ef3Gh4Ij5Kl6Mn7"
     remember([key])
     assert hide(f"Set {start}... or {start}Ab1Cd2Ef3Gh here") == f"Set {start}... or {start}Ab1Cd2Ef3Gh here"
@@ -276,7 +282,7 @@ LONG = {
 
 
 def seconds(work):
-    """Seconds of this thread, the least of three."""
+    """Return the shortest of three measured times of this thread, in seconds."""
     best = float("inf")
     for _ in range(3):
         began = time.thread_time()
@@ -290,7 +296,7 @@ def seconds(work):
 )
 @pytest.mark.parametrize(("first", "more"), LONG.values(), ids=LONG)
 def test_the_work_grows_with_the_text(rule, first, more):
-    """Four times the text takes about four times as long: with a quadratic rule sixteen, with an exponential one for ever."""
+    """Four times the text takes about four times as long. With a quadratic rule, it would take sixteen times as long."""
     pattern = hiding._make_patterns(KEY)[0]
 
     def pieces(text):
@@ -310,7 +316,7 @@ def test_the_work_grows_with_the_text(rule, first, more):
 
 
 def test_a_key_behind_what_is_long_is_still_found():
-    """With many tags between two characters, or behind many backslashes."""
+    """A key is found even if many tags stand between two of its characters, or many backslashes before it."""
     assert hide(KEY[:9] + "<i></i>" * 30 + KEY[9:]).startswith("[key]")
     assert hide("\\" * 500 + " " + KEY).endswith("[key]")
 
@@ -318,21 +324,23 @@ def test_a_key_behind_what_is_long_is_still_found():
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("within", ["<b class='x'>", "</i>", "<i></i><b>"])
 def test_what_stands_in_a_key_in_pieces(within, size):
-    """Tags in the key that come in pieces themselves."""
+    """A text comes in pieces, and a tag inside the key is cut, too: the key is hidden, and the tag stays."""
     whole, stream = f"say {KEY[:9]}{within}{KEY[9:]}, 1 < 2", KeyFilter()
     printed = "".join(stream.add(whole[n : n + size]) for n in range(0, len(whole), size)) + stream.end()
     assert printed.replace(within, "") == "say [key], 1 < 2"
 
 
 def test_two_bytes_of_one_character():
-    """Each letter beyond ASCII is two escapes or more in an address, encoded once or twice."""
+    """In an address, a letter outside of ASCII becomes two or more escapes, which may be escaped again. The key is still
+    found.
+    """
     remember(["naïve-Schlüssel-7ß"])
     once = quote("naïve-Schlüssel-7ß", safe="")
     assert hide(f"{once}; {quote(once, safe='')};") == "[key]; [key];"
 
 
 def test_keys_that_litellm_finds_by_itself_are_known(monkeypatch):
-    """Keys are found in the environment and in LiteLLM's attributes, also in an attribute that was added later."""
+    """Keys in the environment and in LiteLLM's attributes are found, also in an attribute that was added later."""
     litellm = pytest.importorskip("litellm")
     keys = {name: f"made-up-{name}-Zp3wVtAB" for name in ("variable", "openai", "new")}
     assert not set(keys.values()) & set(hiding.find_environment_keys())

@@ -1,4 +1,4 @@
-"""What a terminal would show of printed text."""
+"""Printed text becomes what a terminal would show."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from toolloop_jupyter.core.text.plain import join_surrogates, settle_lines
     ],
 )
 def test_settled(printed, seen):
-    """Of a rewritten line, the last state stays. Moves of the cursor are left out, and everything else stays."""
+    """If a line was rewritten, its last state stays. Moves of the cursor are left out, and everything else stays."""
     assert settle_lines(printed) == seen
 
 
 @given(st.text(alphabet="ab\n €\t"))
 def test_text_without_movement_is_unchanged(text):
-    """Text that moves no cursor comes back as it is."""
+    """Text that does not move the cursor is not changed."""
     assert settle_lines(text) is text
 
 
 @given(st.text(alphabet="ab\r\n\b\x1b[2AKJB1"))
 def test_any_text_settles(text):
-    """Whatever is printed gives text without carriage returns, and settling again changes nothing of that."""
+    """Any printed text becomes text without carriage returns. Doing this again changes nothing."""
     once = settle_lines(text)
     assert "\r" not in once
     assert "\b" not in once
 
 
 def test_long_bars_are_quick():
-    """A bar with 100,000 states is settled so fast that a person does not notice it."""
+    """For a progress bar with 100,000 states, this takes so little time that a person does not notice it."""
     began = time.process_time()
     assert settle_lines("".join(f"\r{n}/100000" for n in range(100_000))) == "99999/100000"
     assert time.process_time() - began < 3
@@ -58,5 +58,7 @@ def test_long_bars_are_quick():
 
 @given(st.text(st.sampled_from("a\u00e9\U0001f600\ud83d\ude00\udbff\udc00"), max_size=12))
 def test_halves_of_characters_are_joined_or_replaced(text):
-    """Two halves become their character, and a half that is alone one replacement character, as Python's codecs do it."""
+    """Two halves of a surrogate pair become their character. A single half becomes a replacement character, as in Python's
+    codecs.
+    """
     assert join_surrogates(text) == text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

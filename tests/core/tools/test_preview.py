@@ -68,7 +68,7 @@ class Lying(BaseModel):
 
 
 class Reader(BaseModel):
-    """What it reads is no field of it."""
+    """A class with a validator that reads data which is not a field."""
 
     note: str = ""
 
@@ -92,7 +92,7 @@ class Once:
 
 
 class Quiet:
-    """A class of the person's own, with a `__repr__` that says nothing."""
+    """A class of a person, whose `__repr__` shows nothing."""
 
     def __init__(self, note: str) -> None:
         self.note = note
@@ -106,7 +106,7 @@ class Quiet:
 
 
 class Other(BaseModel):
-    """Read and written under other names."""
+    """A class whose fields have other names in JSON."""
 
     note: str = Field("b", validation_alias="to", serialization_alias="TO")
     either: str = Field("", validation_alias=AliasChoices("one", "two"))
@@ -256,7 +256,7 @@ def test_a_secret_in_an_edited_argument_is_typed_anew(annotation, sent, edit):
 
 
 class Total(BaseModel):
-    """One field follows from others."""
+    """A class in which one field is calculated from others."""
 
     parts: list[int]
     total: int = 0

@@ -1,4 +1,4 @@
-"""For generated signatures and values: what the schema admits is what the function receives."""
+"""For generated signatures and values: the function receives exactly what the schema allows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 def _wider(inner):
-    """Types made of types, each with the JSON values that it takes."""
+    """Return types that are made of other types, each with the JSON values that it accepts."""
     return st.one_of(
         inner.map(lambda one: (list[one[0]], st.lists(one[1], max_size=3))),
         inner.map(lambda one: (dict[str, one[0]], st.dictionaries(TEXTS, one[1], max_size=3))),
@@ -86,7 +86,7 @@ TYPES = st.recursive(st.sampled_from(LEAVES), _wider, max_leaves=3)
 
 @st.composite
 def calls(draw):
-    """A function, its parameters' types, and arguments that these admit."""
+    """Draw a function, the types of its parameters, and arguments that these types accept."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
     drawn = [draw(TYPES) for _ in names]
     first = draw(st.integers(0, len(names)))  # before it positional-only, from the next on keyword-only
@@ -112,7 +112,7 @@ def calls(draw):
 
 
 def plain(value):
-    """A received value as the JSON that it was sent as, as far as it has a JSON form."""
+    """Return a received value as the JSON that was sent for it, if it has a JSON form."""
     if isinstance(value, (Point, Node)):
         return {name: plain(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, Edit):
@@ -123,7 +123,7 @@ def plain(value):
 
 
 def same(received, sent):
-    """Equal, but for an Edit's default line, which cannot be told from a sent one."""
+    """Return True if two values are equal. A default line of an Edit is ignored, because it looks like a sent one."""
     if isinstance(received, dict) and isinstance(sent, dict):
         keys = set(received) - ({"line"} - set(sent))
         return keys == set(sent) and all(same(received[key], sent[key]) for key in keys)
@@ -133,7 +133,7 @@ def same(received, sent):
 
 
 def outcome(tool, raw):
-    """Run the call; the message if the arguments are refused, else ""."""
+    """Run the call. Return the message if the arguments are refused; else ""."""
     try:
         tool.bind(raw).run()
     except InvalidArguments as error:

@@ -1,7 +1,7 @@
-"""The schemas through LiteLLM's own conversions for each kind of provider; no network.
+"""The schemas after LiteLLM's own conversions for each kind of provider. This needs no network.
 
-Every schema of the table goes through the code that LiteLLM runs before it sends a request, and is then looked at
-for what these providers are known to refuse.
+Every schema of the table goes through the code that LiteLLM runs before it sends a request. Then it is searched for parts
+that these providers are known to refuse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def litellm():
 
 @functools.cache
 def specs():
-    """The specs of all functions of the table and of some more, under names that need changing."""
+    """The specs of all functions of the table, and of some more whose names must be changed."""
     rows = [
         tool(name=f"{n}.{row.signature[:60]}")(define(row.signature, postponed=False))
         for n, row in enumerate(ROWS)
@@ -43,7 +43,7 @@ def specs():
 
 
 def nodes(schema):
-    """Every schema node in a schema."""
+    """Yield every schema inside a schema."""
     yield schema
     children = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
     children += [child for key in SCHEMA_LISTS for child in schema.get(key, ())]
@@ -55,7 +55,7 @@ def nodes(schema):
 
 
 def params(litellm, provider, model):
-    """The `tools` that LiteLLM would send for a model of the provider."""
+    """Return the `tools` that LiteLLM would send for a model of this provider."""
     sent = litellm.get_optional_params(
         model=model, custom_llm_provider=provider, tools=copy.deepcopy(specs())
     )
@@ -69,7 +69,7 @@ def dangling(schema):
 
 
 def test_openai(litellm):
-    """Unchanged, and by the rules that OpenAI checks, of which most hold for its strict mode only."""
+    """The schemas are sent unchanged, and follow OpenAI's rules. (Most of these rules hold only for its strict mode.)"""
     sent = params(litellm, "openai", "gpt-4o")
     assert [entry["function"] for entry in sent] == [spec["function"] for spec in specs()]
     for entry in sent:
@@ -87,7 +87,7 @@ def test_openai(litellm):
 
 
 def test_anthropic(litellm):
-    """Names and property keys by its pattern; the schema as it is, with its definitions."""
+    """Names and property keys fit Anthropic's pattern. The schema is not changed, and keeps its definitions."""
     sent = params(litellm, "anthropic", "claude-sonnet-4-5")
     assert len(sent) == len(specs())
     for entry in sent:
@@ -98,7 +98,7 @@ def test_anthropic(litellm):
 
 @pytest.mark.parametrize("provider", ["gemini", "vertex_ai"])
 def test_gemini(litellm, provider):
-    """No references are left, every array has items, and any value is not narrowed to an object."""
+    """No reference is left, every array has items, and a schema for any value does not become the schema of an object."""
     sent = params(litellm, provider, "gemini-2.5-pro")
     declared = {entry["name"]: entry for entry in sent[0]["function_declarations"]}
     assert len(declared) == len(specs())
@@ -117,10 +117,10 @@ def test_gemini(litellm, provider):
 
 
 def test_bedrock(litellm):
-    """References are gone but for those of recursive types.
+    """References are replaced, except those of recursive types.
 
-    LiteLLM 1.110 unfolds definitions for Bedrock and then drops them, so that the inner reference of a recursive
-    type points nowhere. There is no spelling of recursion that it keeps.
+    LiteLLM 1.110 inlines definitions for Bedrock and then drops them. So the inner reference of a recursive type refers to
+    nothing. LiteLLM keeps no form of recursion.
     """
     sent = params(litellm, "bedrock", "anthropic.claude-3-5-sonnet-20240620-v1:0")
     assert len(sent) == len(specs())
@@ -132,7 +132,7 @@ def test_bedrock(litellm):
 
 
 def test_bedrock_tool_blocks(litellm):
-    """What goes over the wire to Bedrock's Converse has a name, a description and an object schema each."""
+    """In the request to Bedrock's Converse, each tool has a name, a description and an object schema."""
     from litellm.litellm_core_utils.prompt_templates.factory import _bedrock_tools_pt
 
     blocks = _bedrock_tools_pt(copy.deepcopy(specs()))
@@ -153,9 +153,10 @@ BEYOND_THE_SCHEMA = {
 
 
 def test_schemas_are_json_schemas_and_take_what_the_functions_got():
-    """Each schema is valid by the meta-schema, and the validated arguments of each accepted case are valid by it.
+    """Each schema is valid, and accepts the validated arguments of each accepted case.
 
-    So a model that keeps to the schema can send whatever the function takes, and the approval card shows the same.
+    So a model that follows the schema can send every value that the function takes, and the approval card shows the same
+    value.
     """
     jsonschema = pytest.importorskip("jsonschema")
     checked = 0

@@ -14,7 +14,7 @@ from toolloop_jupyter.core.tools.tool import make_tools
 
 
 def types_of(value: Any) -> Any:
-    """The types all the way down, because True == 1 == 1.0."""
+    """Return the types of a value and of all values inside it: in Python, True == 1 == 1.0."""
     if isinstance(value, dict):
         return {key: types_of(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, deque)):

@@ -283,7 +283,7 @@ async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler)
         show(loop(litellm.aagent, server, box=box, tools=[double], permissions="ask", **more)), 20
     )
     assert double.ran == ([4] if with_handler else [])
-    assert ("approved by on_approval" if with_handler else "denied as nobody") in cell.text
+    assert ("approved by on_approval" if with_handler else "denied because nobody") in cell.text
 
 
 @pytest.mark.parametrize("means", ["card", "nobody"])

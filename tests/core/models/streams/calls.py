@@ -1,4 +1,4 @@
-"""Streams with tool calls, in every shape that providers have been seen to send."""
+"""Streams with tool calls, in every form that providers have been seen to send."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def two(*wants, text=None):
 
 
 def old(name, arguments):
-    """A delta of OpenAI's old form."""
+    """Return a delta in OpenAI's old form."""
     return {"function_call": {k: v for k, v in (("name", name), ("arguments", arguments)) if v is not None}}
 
 
 def twice(name, arguments, call_id=None, index=0):
-    """A delta that tells a fragment in both forms, as llama-cpp-python does."""
+    """Return a delta that has a fragment in both forms, as llama-cpp-python sends it."""
     return {**old(name, arguments), **tool(index, call_id, name, arguments)}
 
 

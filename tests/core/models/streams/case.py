@@ -1,4 +1,6 @@
-"""What a case of the corpus is, what is right about it, and how it is run: over HTTP, through litellm's own client."""
+"""A case of the corpus: what the server sends, and what must be true afterwards. A case is run over HTTP, through litellm's
+own client.
+"""
 
 from __future__ import annotations
 
@@ -32,24 +34,24 @@ def say(text: str) -> dict[str, Any]:
 def frag(
     index: int | None = 0, call_id: str | None = None, name: str | None = None, args: Any = None, **more: Any
 ) -> dict[str, Any]:
-    """One fragment of a tool call; what is None is not sent."""
+    """Return one fragment of a tool call. Fields that are None are not sent."""
     function = {k: v for k, v in (("name", name), ("arguments", args)) if v is not None}
     head = {k: v for k, v in (("index", index), ("id", call_id)) if v is not None}
     return {**head, "type": "function", "function": function, **more}
 
 
 def tool(*args: Any, **more: Any) -> dict[str, Any]:
-    """A delta with one fragment."""
+    """Return a delta with one fragment."""
     return {"tool_calls": [frag(*args, **more)]}
 
 
 def both(*fragments: dict[str, Any]) -> dict[str, Any]:
-    """A delta with several fragments."""
+    """Return a delta with several fragments."""
     return {"tool_calls": list(fragments)}
 
 
 def raw_chunk(*choices: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """A whole chunk, for what a delta cannot say."""
+    """Return a whole chunk, for fields outside of the delta."""
     return {
         "id": "x",
         "object": "chat.completion.chunk",
@@ -61,7 +63,7 @@ def raw_chunk(*choices: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def events(*data: Any) -> Entry:
-    """A stream of exactly these events: no finish reason, no [DONE], and a clean end."""
+    """Return a stream of exactly these events: it has no finish reason and no [DONE], and ends without an error."""
     chunks = (
         d if isinstance(d, str) or "choices" in d else raw_chunk({"index": 0, "delta": d}) for d in data
     )
@@ -70,31 +72,31 @@ def events(*data: Any) -> Entry:
 
 
 def unfinished(*deltas: Any) -> Entry:
-    """A stream that ends as it should, but without a finish reason."""
+    """Return a stream that ends correctly, but without a finish reason."""
     return events(*deltas, "[DONE]")
 
 
 def whole(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> Entry:
-    """A response in one piece."""
+    """Return a response that is not streamed."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     return Entry(
         body={"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
     )
 
 
-# --- what is right ----------------------------------------------------------------------------------------------
+# --- what must be true afterwards ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Want:
-    """A call that the model makes, as the history must have it, and the answer that it gets."""
+    """A call that the model makes, as the history must have it, and the result that the call gets."""
 
     id: str
     name: str
     args: str
     result: str
     shown: Mapping[str, Any] | None = None
-    """The `input` of the event; by default `args` as an object."""
+    """The `input` of the event. By default, it is `args` as an object."""
     error: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -114,7 +116,7 @@ def ran(call_id: str, name: str, args: str, result: str, **more: Any) -> Want:
 
 
 def refused(call_id: str, name: str, args: str, result: str, **more: Any) -> Want:
-    """A call that was not run; `result` is a regular expression for what the model is told."""
+    """Return a call that is not run. `result` is a regular expression for the text that the model gets."""
     return Want(call_id, name, args, result, error=True, **more)
 
 
@@ -127,34 +129,34 @@ class Case:
     name: str
     script: Sequence[Any]
     right: Sequence[Message]
-    """The assistant messages of the turn, with everything that follows from them."""
+    """The assistant messages that the turn must have. The other expectations follow from these, unless the case states them."""
     source: str = ""
-    """The public report that it comes from, as C45."""
+    """The public report that the case comes from, such as C45."""
     stop: str = "done"
     error: str | None = None
     """A regular expression for `Result.error`."""
     runs: tuple[str, ...] | None = None
-    """What the tools noted, in order; by default what `right` says."""
+    """What the tools have noted, in order. By default, this follows from `right`."""
     text: str | None = None
-    """Result.text; by default the last message's."""
+    """The expected Result.text. By default, it is the text of the last message."""
     events: Sequence[Any] | None = None
-    """All events, with adjacent pieces of text joined; by default what `right` says."""
+    """All expected events, with adjacent pieces of text joined. By default, they follow from `right`."""
     requests: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     usage: tuple[int, int] | None = None
     model: str = "openai/stub"
     asked: bool = True
-    """Whether the prompt stays in the history."""
+    """True if the prompt stays in the history."""
 
 
 def calling(name: str, chunks: Sequence[Any], right: Message, source: str = "", **more: Any) -> Case:
-    """A case of one stream with calls, and the usual answer after it."""
+    """Return a case of one stream with calls, and the usual answer after it."""
     entry = Entry(chunks=chunks, **({"finish": more.pop("finish")} if "finish" in more else {}))
     return Case(name, [entry, answer("Done.")], [right, DONE], source, **more)
 
 
 def telling(name: str, chunks: Sequence[Any], text: str, source: str = "", **more: Any) -> Case:
-    """A case of one stream that is the answer."""
+    """Return a case of one stream that is the answer."""
     finish = {"finish": more.pop("finish")} if "finish" in more else {}
     extra, reasoning = more.pop("extra", {}), more.pop("reasoning", "")
     right = [Message(text, extra=extra, reasoning=reasoning)]
@@ -172,7 +174,7 @@ class Outcome:
     ran: list[str]
     requests: int
     wrong: list[str]
-    """What is not as it should be; empty when the case holds."""
+    """Everything that is not as expected. It is empty if the case holds."""
 
 
 def _tools(log: list[str]) -> list[Callable[..., Any]]:
@@ -195,7 +197,7 @@ def _tools(log: list[str]) -> list[Callable[..., Any]]:
 
 
 async def run_case(case: Case) -> Outcome:
-    """Run a case against a server of its own, then a second turn in the same session; say all that is wrong."""
+    """Run a case on a server of its own, then a second turn in the same session. Return everything that is wrong."""
     log: list[str] = []
     with ScriptedServer([*case.script, answer("Next.")], repeat_last=False) as server:
         session = aagent_session(
@@ -275,7 +277,7 @@ def _json(text: str) -> Any:
 
 
 class Like(str):
-    """A text that equals whatever its regular expression is found in."""
+    """A text that is equal to every text in which its regular expression is found."""
 
     __slots__ = ()
 
@@ -329,7 +331,9 @@ def _messages(case: Case) -> list[dict[str, Any]]:
 
 
 def _plain(messages: Sequence[Mapping[str, Any]], right: Sequence[Message]) -> list[dict[str, Any]]:
-    """The history with the ids that we made shown as NEW; checks that they are unique and kept together."""
+    """Return the history with NEW in place of the ids that we made. Check that each such id is unique, and is the same in a
+    call and its result.
+    """
     known = {want.id for message in right for want in message.calls}
     plain: list[dict[str, Any]] = []
     made: list[str] = []

@@ -1,4 +1,4 @@
-"""Everything that goes wrong between us and a provider."""
+"""Everything that can go wrong between us and a provider."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HALF = [say("I will "), say("look"), tool(0, "c1", "f", '{"a"')]
 
 
 def fails(name, script, error, right=(), source="", **more):
-    """A run that ends in an error; `right` is what was said before it."""
+    """Return a case whose run ends in an error. `right`: the messages that came before it."""
     more.setdefault("asked", bool(right))
     return Case(name, script, right, source, stop="runtime_error", error=error, **more)
 

@@ -1,4 +1,4 @@
-"""Streams that break a rule of OpenAI's format: wrong types, half characters, ids for all calls alike, no stream at all."""
+"""Streams that break a rule of OpenAI's format: wrong types, half characters, the same id for all calls, no stream at all."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ F0 = ran("c1", "f", "{}", "f(0)")
 
 
 def escaped(delta: dict[str, Any]) -> str:
-    """A chunk as text: the server could not encode a half character itself."""
+    """Return a chunk as JSON text with escapes: the server's encoder would refuse half of a surrogate pair."""
     return json.dumps(raw_chunk({"index": 0, "delta": delta}))
 
 
 def one_piece(entry: Entry) -> list[Entry]:
-    """The answer of a server that cannot stream: it sends the same whether a stream is asked for or not."""
+    """Return the answer of a server that cannot stream: it sends one JSON document, even if the request asks for a stream."""
     return [entry, entry]
 
 

@@ -1,4 +1,4 @@
-"""The corpus as a table of what came of each case."""
+"""Print the corpus as a table with the result of each case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .case import Case, Outcome, run_case
 
 
 async def run_table(cases: Sequence[Case]) -> int:
-    """Run the cases, print a row for each as it is done and what is wrong below; returns how many are wrong."""
+    """Run the cases. Print a row for each when it is done, and below it what is wrong. Return how many cases are wrong."""
     wide = max(len(case.name) for case in cases)
     print(
         f"{'case':<{wide}}  from  requests  stop           tool runs                      answer                          right"
