@@ -158,9 +158,9 @@ def test_stdin(kernel):
 
 
 def test_other_requests(kernel):
-    """Completion comes back like any other reply."""
-    reply = kernel.request("complete_request", {"code": "impor", "cursor_pos": 5})
-    assert "import" in reply["matches"]
+    """The reply to a request that is no cell comes back."""
+    reply = kernel.request("is_complete_request", {"code": "for n in range(3):"})
+    assert (reply["status"], reply["indent"]) == ("incomplete", "    ")
 
 
 def test_waits_end(kernel):
