@@ -99,8 +99,11 @@ def test_types_are_litellms():
     ):
         assert issubclass(getattr(tl, name), tl.HarnessError), name
     assert [member.name for member in tl.Harness] == [member.name for member in theirs.Harness]
-    ours, own = tl.agent_capabilities(LOOP), theirs.agent_capabilities(theirs.Harness.TOOL_LOOP)
-    assert vars(ours) == vars(own)
+    ours, their_capabilities = (
+        tl.agent_capabilities(LOOP),
+        theirs.agent_capabilities(theirs.Harness.TOOL_LOOP),
+    )
+    assert vars(ours) == vars(their_capabilities)
 
 
 async def test_litellms_own_objects_are_taken(call, tmp_path):

@@ -182,7 +182,7 @@ def litellm_is_imported_late(house: House) -> Broken:
 @functools.cache
 def _importers(house: House) -> dict[str, set[str]]:
     """Module -> those that use it: they import it, a name that its face has from it, or that as an attribute of the face."""
-    found: dict[str, set[str]] = {module.dotted: set() for module in house.modules}
+    importers: dict[str, set[str]] = {module.dotted: set() for module in house.modules}
     attributes = {
         m.dotted: {n.attr for n in ast.walk(m.tree) if isinstance(n, ast.Attribute)} for m in house.modules
     }
@@ -192,15 +192,15 @@ def _importers(house: House) -> dict[str, set[str]]:
             if item.is_ours and (behind := house.module_of(item.target)):
                 given[face.dotted][item.target.rpartition(".")[2]] = behind
                 if not behind.startswith(f"{face.dotted}.") or face.dotted in PUBLIC_FACES:
-                    found[behind].add(face.dotted)
+                    importers[behind].add(face.dotted)
     for module in house.modules:
         for name in house.module_graph.get(module.dotted, ()):
-            found[name].add(module.dotted)
+            importers[name].add(module.dotted)
         for item in module.imports:
             for name, behind in given.get(item.target, {}).items():
                 if name in attributes[module.dotted] and behind != module.dotted:
-                    found[behind].add(module.dotted)
-    return found
+                    importers[behind].add(module.dotted)
+    return importers
 
 
 def every_module_is_imported(house: House) -> Broken:
@@ -375,14 +375,14 @@ def nothing_is_assigned_on_another_module(house: House) -> Broken:
 
 def _names_of_ours(module: Module) -> set[str]:
     """The names under which a module knows other modules of ours, and what it imports from them."""
-    found = set()
+    names = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             one = Module(module.name, ast.unparse(node))
             for alias, item in zip(node.names, one.imports, strict=True):
                 if item.is_ours:
-                    found.add(alias.asname or alias.name.split(".")[0])
-    return found
+                    names.add(alias.asname or alias.name.split(".")[0])
+    return names
 
 
 RULES: list[Rule] = [

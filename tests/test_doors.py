@@ -19,16 +19,14 @@ from toolloop_jupyter.core.events.events import FileChange, Reply, Retry, Span, 
 from toolloop_jupyter.core.loop.permissions import PolicyCall
 from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest
-from toolloop_jupyter.core.text import keys as hiding
-from toolloop_jupyter.notebook.live import stepper as stepping
+from toolloop_jupyter.core.text import keys
+from toolloop_jupyter.notebook.live import stepper
 from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
-from toolloop_jupyter.notebook.magic import commands
-from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic import commands, sessions
 from toolloop_jupyter.notebook.magic.options import ToolLoop
 from toolloop_jupyter.notebook.magic.rows import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
-from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
-from toolloop_jupyter.notebook.transcript import steps as exporting
+from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows, steps
 from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, make_bundle
 from toolloop_jupyter.teaching.recording import Recorder
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call, reasoning
@@ -39,7 +37,7 @@ KEY = "opaque+Q7/x9.Zp3wVtAB"
 @pytest.fixture
 async def run(tmp_path, monkeypatch):
     """A run with a key, which a prompt, the model, its reasoning, a tool, an error, a file and an approval repeat."""
-    monkeypatch.setattr(hiding, "_known", {})
+    monkeypatch.setattr(keys, "_known", {})
     monkeypatch.chdir(tmp_path)
 
     def leak(x: str) -> str:
@@ -97,7 +95,7 @@ def raise_(error):
 
 
 def exported(run, name):
-    return exporting.write(run.result, str(run.folder / name)).read_text()
+    return steps.write(run.result, str(run.folder / name)).read_text()
 
 
 def saved(run):
@@ -196,11 +194,11 @@ DOORS = {
     "export: json": lambda run, **_: exported(run, "run.json"),
     "recording": lambda run, **_: (run.folder / "tape.jsonl").read_text(),
     "saved conversation": lambda run, **_: saved(run),
-    "kept history": lambda run, **_: json.dumps(resuming.bundle_conversation("s", NamedSession(run.session))),
+    "kept history": lambda run, **_: json.dumps(sessions.bundle_conversation("s", NamedSession(run.session))),
     "log": lambda caplog, **_: logged(caplog),
-    "notice": lambda **_: str(make_bundle([blocks.notice(f"with {KEY}", "warning")])),
-    "retry": lambda **_: str(make_bundle([blocks.retry_block(Retry(1, KEY, KEY))])),
-    "dry run": lambda run, **_: str(make_bundle([stepping.request_block(run.request, sent=False)])),
+    "notice": lambda **_: str(make_bundle([blocks.draw_notice(f"with {KEY}", "warning")])),
+    "retry": lambda **_: str(make_bundle([blocks.draw_retry(Retry(1, KEY, KEY))])),
+    "dry run": lambda run, **_: str(make_bundle([stepper.draw_request(run.request, sent=False)])),
     "doctor": lambda **_: str(commands._render([commands.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),

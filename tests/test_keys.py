@@ -15,11 +15,11 @@ from toolloop_jupyter import Harness, HarnessError, ToolLoopOptions, aagent, aag
 from toolloop_jupyter import map as map_rows
 from toolloop_jupyter.core.models.failures import redact
 from toolloop_jupyter.core.session.keywords import build_config
-from toolloop_jupyter.core.text import keys as hiding
+from toolloop_jupyter.core.text import keys as keys_module
 from toolloop_jupyter.notebook.live.column import OutputColumn, TerminalWriter
-from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic import sessions
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
-from toolloop_jupyter.notebook.transcript import steps as exporting
+from toolloop_jupyter.notebook.transcript import steps
 from toolloop_jupyter.notebook.transcript.steps import Page, TextStep
 from toolloop_jupyter.teaching.recording import Recorder
 
@@ -60,7 +60,7 @@ async def test_an_error_that_echoes_the_key(way, status):
         repr(result),
         result.text,
         str(result.error),
-        exporting.as_json(result),
+        steps.write_run_as_json(result),
         result.to_markdown(),
     ]
     everything.append(str(result._repr_mimebundle_()))
@@ -135,7 +135,7 @@ def test_addresses_with_a_password(address):
 )
 def test_what_counts_as_secret(name, value, secret):
     """By its own name, by a name within it, or as an address with a password."""
-    assert hiding.holds_key(name, value) is secret
+    assert keys_module.holds_key(name, value) is secret
 
 
 def test_known_keys_are_taken_out_in_every_writing(monkeypatch):
@@ -179,13 +179,13 @@ async def test_what_tools_and_the_model_say(serve, tmp_path):
     assert KEY in str(await session.history())
     session.save(tmp_path / "session.json")
     for name in ("run.md", "run.html", "run.json"):
-        exporting.write(result, str(tmp_path / name))
+        steps.write(result, str(tmp_path / name))
     files = {path.name: path.read_text() for path in tmp_path.iterdir()}
     shown = {
         "repr": repr(result),
         "events": repr(result.events),
         "cell": str(result._repr_mimebundle_()),
-        "kept": json.dumps(resuming.bundle_conversation("s", NamedSession(session))),
+        "kept": json.dumps(sessions.bundle_conversation("s", NamedSession(session))),
         **files,
     }
     assert [name for name, text in shown.items() if KEY in text or "[key]" not in text] == []
@@ -213,7 +213,7 @@ async def test_a_header_with_a_name_and_a_password(serve):
 
 def test_text_in_a_terminal_as_it_comes(capsys, monkeypatch):
     """What is printed delta by delta has no piece of a key, wherever it is cut."""
-    monkeypatch.setattr(hiding, "_known", {KEY: None})
+    monkeypatch.setattr(keys_module, "_known", {KEY: None})
     cell = SimpleNamespace(can_update=False)
     writer, step = TerminalWriter(OutputColumn(cell), Page()), TextStep(is_thought=False)
     for start in range(0, 40, 7):

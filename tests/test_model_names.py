@@ -29,8 +29,8 @@ def named_models(repository: Path) -> Iterator[tuple[str, str]]:
     ):
         files += sorted((repository / folder).rglob(kind))
     for file in files:
-        for found in NAME.finditer(file.read_text("utf-8")):
-            yield f"{file.relative_to(repository)}", found[1]
+        for match in NAME.finditer(file.read_text("utf-8")):
+            yield f"{file.relative_to(repository)}", match[1]
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,14 @@ def test_each_model_that_is_named_stays_for_a_year(repository):
     """LiteLLM knows every model that our texts name, and no provider retires one within a year from today."""
     table = load_litellm().model_cost
     in_a_year = (dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=365)).date().isoformat()
-    known = {name.rpartition("/")[2]: facts for name, facts in table.items()}
-    known |= table
-    found = set(named_models(repository))
-    assert found
+    facts_by_name = {name.rpartition("/")[2]: facts for name, facts in table.items()}
+    facts_by_name |= table
+    named = set(named_models(repository))
+    assert named
     gone = {
         (file, name): facts.get("deprecation_date", "unknown")
-        for file, name in found
-        if (facts := known.get(name, {"deprecation_date": ""})).get("deprecation_date", "9999") < in_a_year
+        for file, name in named
+        if (facts := facts_by_name.get(name, {"deprecation_date": ""})).get("deprecation_date", "9999")
+        < in_a_year
     }
     assert not gone

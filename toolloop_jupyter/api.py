@@ -134,7 +134,7 @@ class _Notebook(_Process):
 
     @property
     def ask(self) -> AskPerson | None:
-        return live.ask_in_cell if kernel.in_kernel() or kernel.in_terminal() else None
+        return live.ask_in_cell if kernel.is_in_kernel() or kernel.is_in_terminal() else None
 
 
 PROCESS, NOTEBOOK = _Process(), _Notebook()

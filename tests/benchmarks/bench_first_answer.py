@@ -87,17 +87,17 @@ def run_all(
     ways: dict[str, tuple[list[str], str]], env: Mapping[str, str] | None = None
 ) -> dict[str, Measured]:
     """The best of all rounds of each way; the ways take turns, so that what else the machine does meets all of them."""
-    found: dict[str, list[Measured]] = {}
+    measured: dict[str, list[Measured]] = {}
     for _ in range(ROUNDS):
         for name, (cells, text) in ways.items():
-            found.setdefault(name, []).append(measure(cells, text, env))
+            measured.setdefault(name, []).append(measure(cells, text, env))
     return {
         name: Measured(
             min(one.seconds for one in several),
             min(one.cpu for one in several),
             max(one.megabytes for one in several),
         )
-        for name, several in found.items()
+        for name, several in measured.items()
     }
 
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.servers import Entry, ScriptedServer
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.events.events import Text
-from toolloop_jupyter.core.models import client as model
+from toolloop_jupyter.core.models import client
 
 SHARE = 0.10
 """Our CPU beside LiteLLM's, at most."""
@@ -73,7 +73,7 @@ async def measure(work: Callable[[Callable[[], float]], Awaitable[Any]]) -> Meas
 
 async def raw(server: ScriptedServer) -> list[Any]:
     """LiteLLM alone."""
-    litellm = model.load_litellm()
+    litellm = client.load_litellm()
     response = await litellm.acompletion(
         model="openai/stub",
         api_base=server.base_url,
@@ -99,7 +99,7 @@ async def turn(server: ScriptedServer, longest: Callable[[], float]) -> float:
 
 async def ours(chunks: list[Any]) -> str:
     """A turn of ours on chunks that are there already."""
-    litellm = model.load_litellm()
+    litellm = client.load_litellm()
 
     async def stream() -> Any:
         for chunk in chunks:
@@ -142,8 +142,8 @@ async def compare(count: int, kind: str) -> bool:
     with ScriptedServer([script(count, kind), script(count, kind), Entry(content="Done.")]) as server:
         alone = await measure(lambda _: raw(server))
         whole = await measure(lambda longest: turn(server, longest))
-        own = await measure(lambda _: ours(alone.value))
-    share = own.cpu / alone.cpu
+        our_share = await measure(lambda _: ours(alone.value))
+    share = our_share.cpu / alone.cpu
     print(f"{kind}: {len(alone.value)} chunks")
     print(
         f"  LiteLLM alone     {alone.cpu:6.2f} s CPU ({alone.cpu / count * 1e6:5.0f} µs a chunk), loop blocked {alone.blocked * 1000:5.1f} ms at most"
@@ -152,14 +152,14 @@ async def compare(count: int, kind: str) -> bool:
         f"  a whole turn      {whole.cpu:6.2f} s CPU ({whole.cpu / count * 1e6:5.0f} µs a chunk), loop blocked {whole.blocked * 1000:5.1f} ms at most"
     )
     print(
-        f"  ours alone        {own.cpu:6.2f} s CPU ({own.cpu / count * 1e6:5.0f} µs a chunk), loop blocked {own.blocked * 1000:5.1f} ms at most"
+        f"  ours alone        {our_share.cpu:6.2f} s CPU ({our_share.cpu / count * 1e6:5.0f} µs a chunk), loop blocked {our_share.blocked * 1000:5.1f} ms at most"
     )
     if whole.value:
         print(
             f"                    … and {whole.value * 1000:.1f} ms while the text arrived; at its end LiteLLM builds the whole response again"
         )
     print(f"  our share         {share:6.1%} of LiteLLM's (budget {SHARE:.0%})")
-    return share <= SHARE and max(own.blocked, whole.value) <= BLOCKED
+    return share <= SHARE and max(our_share.blocked, whole.value) <= BLOCKED
 
 
 @pytest.mark.slow

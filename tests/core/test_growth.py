@@ -14,15 +14,14 @@ import pytest
 from pydantic import BaseModel
 
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core import text as bounds
-from toolloop_jupyter.core.conversation.history import History, repair, validate
-from toolloop_jupyter.core.conversation.history import load_messages as load
+from toolloop_jupyter.core import text as text_module
+from toolloop_jupyter.core.conversation.history import History, load_messages, repair, validate
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.errors import HistoryInvalid
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 from toolloop_jupyter.core.tools import arguments
-from toolloop_jupyter.core.tools import arguments as complaints
+from toolloop_jupyter.core.tools import arguments as arguments_module
 from toolloop_jupyter.core.tools.arguments import InvalidArguments, SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.recording import Recorder, Replay
@@ -124,7 +123,7 @@ GROWS = {
     ),
     "a history": lambda size: History(conversation(size)),
     "a history in another order": lambda size: validate(conversation(size, order=-1)),
-    "nesting": lambda size: bounds.is_deeper([[[1]] * size]),
+    "nesting": lambda size: text_module.is_deeper([[[1]] * size]),
 }
 
 
@@ -232,11 +231,11 @@ def test_what_a_conversation_keeps(raw, stored):
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        ('{"a": "' + "x" * bounds.LONGEST_ARGUMENTS + '"}', "more than 1,000,000 characters"),
-        (json.dumps({"a": [0] * bounds.MOST_VALUES}), "more than 10,000 values"),
-        (json.dumps(unique(bounds.MOST_VALUES + 1)), "more than 10,000 values"),
-        ('{"a": ' + "[" + "{}," * bounds.MOST_VALUES + "{}]}", "more than 10,000 values"),
-        (unique(bounds.MOST_VALUES + 1), "more than 10,000 values"),
+        ('{"a": "' + "x" * text_module.LONGEST_ARGUMENTS + '"}', "more than 1,000,000 characters"),
+        (json.dumps({"a": [0] * text_module.MOST_VALUES}), "more than 10,000 values"),
+        (json.dumps(unique(text_module.MOST_VALUES + 1)), "more than 10,000 values"),
+        ('{"a": ' + "[" + "{}," * text_module.MOST_VALUES + "{}]}", "more than 10,000 values"),
+        (unique(text_module.MOST_VALUES + 1), "more than 10,000 values"),
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "more than 100 levels"),
     ],
 )
@@ -249,11 +248,11 @@ def test_what_is_too_much_is_refused(raw, said):
 
 def test_as_much_as_is_taken():
     """Arguments just within the limits are read completely."""
-    text = "x" * (bounds.LONGEST_ARGUMENTS - 10)
+    text = "x" * (text_module.LONGEST_ARGUMENTS - 10)
     assert parse_arguments(json.dumps({"a": text})) == {"a": text}
     text = '","\\' * 100_000  # commas in a text are text
     assert parse_arguments(json.dumps({"a": text})) == {"a": text}
-    assert len(parse_arguments(json.dumps(unique(bounds.MOST_VALUES)))) == bounds.MOST_VALUES
+    assert len(parse_arguments(json.dumps(unique(text_module.MOST_VALUES)))) == text_module.MOST_VALUES
 
 
 def test_texts_with_json_hold_together_no_more_values_than_are_taken():
@@ -291,8 +290,8 @@ def test_of_a_long_value_only_the_beginning_is_written():
         def __repr__(self):
             raise AssertionError("this is behind what is shown")
 
-    assert complaints.shorten_json([1] * 100 + [Unreadable()]).startswith("[1, 1")
-    assert complaints.shorten_json(Unreadable()) == '"<Unreadable>"'
+    assert arguments_module.shorten_json([1] * 100 + [Unreadable()]).startswith("[1, 1")
+    assert arguments_module.shorten_json(Unreadable()) == '"<Unreadable>"'
 
 
 async def test_arguments_that_are_too_long_go_back_as_an_error():
@@ -311,7 +310,7 @@ async def test_arguments_that_are_too_long_go_back_as_an_error():
 @pytest.mark.parametrize("apart", [True, False])
 async def test_too_many_calls_end_the_turn(apart):
     """None of the calls is run, and the person is told. The conversation does not contain the calls."""
-    fragments = [fragment(number) for number in range(bounds.MOST_CALLS + 500)]
+    fragments = [fragment(number) for number in range(text_module.MOST_CALLS + 500)]
     pieces = [{"tool_calls": [one]} for one in fragments] if apart else [{"tool_calls": fragments}]
     session, events = await run({"content": "I look."}, *pieces)
     result = events[-1].result
@@ -324,14 +323,14 @@ async def test_too_many_calls_end_the_turn(apart):
 
 async def test_as_many_calls_as_are_taken():
     """If the number of calls is just at the limit, each call gets its result."""
-    _, events = await run({"tool_calls": [fragment(number) for number in range(bounds.MOST_CALLS)]})
+    _, events = await run({"tool_calls": [fragment(number) for number in range(text_module.MOST_CALLS)]})
     results = [event for event in events if isinstance(event, ToolResult)]
-    assert [result.output for result in results] == ["ok"] * bounds.MOST_CALLS
+    assert [result.output for result in results] == ["ok"] * text_module.MOST_CALLS
 
 
 def test_objects_in_a_row_become_no_more_calls_than_are_taken():
     """A call whose arguments are thousands of objects stays one call, with invalid arguments."""
-    objects = "".join(f'{{"n": {number}}}' for number in range(bounds.MOST_CALLS + 1))
+    objects = "".join(f'{{"n": {number}}}' for number in range(text_module.MOST_CALLS + 1))
     message = assembled([{"tool_calls": [fragment(0, objects)]}])
     assert len(message["tool_calls"]) == 1
 
@@ -383,7 +382,7 @@ def test_a_saved_conversation_that_is_nested_too_deep(tmp_path, levels):
     path = tmp_path / "deep.json"
     path.write_text(f'[{{"role": "user", "content": {nested(levels)}}}]')
     with pytest.raises(HistoryInvalid, match=r"nested|recursion"):
-        load(path)
+        load_messages(path)
 
 
 def test_messages_that_hold_themselves():
@@ -429,10 +428,10 @@ def test_faults_quote_little(messages):
 
 
 SHAPES = {
-    "numbers": {"items": [0] * (bounds.MOST_VALUES - 5)},
-    "lists": {"items": [[0] for _ in range(bounds.MOST_VALUES // 2 - 5)]},
-    "objects": {"items": [{"n": 1} for _ in range(bounds.MOST_VALUES // 3 - 5)]},
-    "wrong values": {"items": ["x"] * (bounds.MOST_VALUES - 5)},
+    "numbers": {"items": [0] * (text_module.MOST_VALUES - 5)},
+    "lists": {"items": [[0] for _ in range(text_module.MOST_VALUES // 2 - 5)]},
+    "objects": {"items": [{"n": 1} for _ in range(text_module.MOST_VALUES // 3 - 5)]},
+    "wrong values": {"items": ["x"] * (text_module.MOST_VALUES - 5)},
 }
 
 
@@ -440,7 +439,7 @@ SHAPES = {
 def test_the_largest_call_is_little_work(shape):
     """In the largest possible call, each value costs at most 200 steps: two million steps take about 50 ms."""
     text = json.dumps(SHAPES[shape])
-    assert lines_run(lambda: bind(text)) < 200 * bounds.MOST_VALUES
+    assert lines_run(lambda: bind(text)) < 200 * text_module.MOST_VALUES
 
 
 def nest(levels):
@@ -469,5 +468,5 @@ async def test_what_a_provider_adds_too_deep_ends_the_turn(delta, levels, tmp_pa
     assert not any(isinstance(event, ToolCall) for event in events)
     assert validate(session.messages()) == []
     session.save(tmp_path / "c.json")
-    assert load(tmp_path / "c.json") == session.messages()
+    assert load_messages(tmp_path / "c.json") == session.messages()
     assert recorder.stopped or Replay(tmp_path / "r.jsonl").calls

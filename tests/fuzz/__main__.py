@@ -47,13 +47,13 @@ def main() -> int:
             name = f"{fault.seam}-{given.seed}-{fault.after}.json"
             (given.keep / name).write_text(write(fault), "utf-8")
 
-    found = 0
+    faults = 0
     for seam in SEAMS if given.seam is None else [find_seam(given.seam)]:
         inputs = given.inputs if given.seam else given.inputs * seam.share // 100
         report = search(seam, inputs, given.seed, tell)
         print(report, flush=True)
-        found += len(report.faults)
-    return int(found > 0)
+        faults += len(report.faults)
+    return int(faults > 0)
 
 
 if __name__ == "__main__":

@@ -194,13 +194,13 @@ class Comparison:
     def note(self, script: Mapping[str, Any]) -> None:
         """Run a script on both."""
         self.tried += 1
-        found = run(see_both(script))
-        named = {path: classify(script, path, values) for path, values in found.items()}
+        sides = run(see_both(script))
+        named = {path: classify(script, path, values) for path, values in sides.items()}
         self.classes.update(set(named.values()))
         for path, name in named.items():
             if not name:
-                place, told = re.sub(r"\d+", "*", path), f"{found[path]!r:.300}  in {json.dumps(script)}"
-                self.unknown[place] = min(self.unknown.get(place, told), told, key=len)
+                place, example = re.sub(r"\d+", "*", path), f"{sides[path]!r:.300}  in {json.dumps(script)}"
+                self.unknown[place] = min(self.unknown.get(place, example), example, key=len)
 
 
 def compare(inputs: int, first: int) -> int:
@@ -219,8 +219,8 @@ def compare(inputs: int, first: int) -> int:
     )
     for name, count in seen.classes.most_common():
         print(f"{count:>7,}  {name or '(of no class)'}")
-    for path, told in seen.unknown.items():
-        print(f"of no class: {path}: {told}")
+    for path, example in seen.unknown.items():
+        print(f"of no class: {path}: {example}")
     return int(bool(seen.unknown))
 
 

@@ -28,7 +28,7 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.core.results import describe
 from toolloop_jupyter.core.tools.arguments import InvalidArguments, parse_arguments
-from toolloop_jupyter.notebook.html import markdown_html
+from toolloop_jupyter.notebook.html import render_markdown
 from toolloop_jupyter.teaching.tape import RecordingError, load_tape
 
 FEW, MANY = 20, 160
@@ -52,11 +52,11 @@ def _renumbered(deltas: list[Any], times: int) -> None:
     assembly = Assembly(NAMES)
     for number, delta in itertools.product(range(times), [dict(delta) for delta in deltas]):
         calls = delta.get("tool_calls") or ()
-        own = [
+        copies = [
             {**one, "index": number * 10 + (one.get("index") or 0), "id": f"{one.get('id')}-{number}"}
             for one in calls
         ]
-        assembly.add({**delta, **({"tool_calls": own} if own else {})})
+        assembly.add({**delta, **({"tool_calls": copies} if copies else {})})
     assembly.message()
 
 
@@ -156,7 +156,7 @@ def run_growth(given: dict[str, Any]) -> Seen:
         if given["what"] == "markdown":
             for size in (1_000, 5_000, 20_000, 100_000):
                 text = given["piece"] * (size // len(given["piece"]))
-                steps = lines_run(lambda text=text: markdown_html(text))  # type: ignore[misc]
+                steps = lines_run(lambda text=text: render_markdown(text))  # type: ignore[misc]
                 seen.steps.append((f"markdown of {size} characters", MOST_OF_MARKDOWN, steps, 1 / 1.5))
             return seen
         read = READERS[given["what"]]

@@ -53,9 +53,9 @@ def history_is_valid(seen: Seen) -> Iterator[str]:
 def each_call_has_one_result(seen: Seen) -> Iterator[str]:
     """As many results as calls, in their order, each with the id of its call; each is a text that can be sent."""
     for result in seen.results:
-        called, told = [call.id for call in result.calls], [one.id for one in result.tool_results]
-        if called != told:
-            yield f"calls {called} have results {told}"
+        called, answered = [call.id for call in result.calls], [one.id for one in result.tool_results]
+        if called != answered:
+            yield f"calls {called} have results {answered}"
         for one in result.tool_results:
             if type(one.output) is not str or not one.output:
                 yield f"a result of {type(one.output).__name__} {one.output!r}"

@@ -169,15 +169,15 @@ def run_line(given: dict[str, Any]) -> Seen:
         try:
             book = cell.Notebook(shell, options.ToolLoop())
             with _a_mistake_is_none(seen):
-                said = options.parse(line, book.names)
-                _check_values(seen, said)
+                typed = options.parse(line, book.names)
+                _check_values(seen, typed)
                 if "means" in given:
                     right = {
                         name: [value] if name in ("set", "metadata") else value
                         for name, value in given["means"].items()
                     }
-                    seen.pairs.append(("what was said", said, right))
-                book.new_session(said)
+                    seen.pairs.append(("what was said", typed, right))
+                book.new_session(typed)
             with _a_mistake_is_none(seen):
                 names.fill_in(line, book.names)
             word = line.rpartition(" ")[2]

@@ -185,7 +185,7 @@ def run_policy(given: dict[str, Any]) -> Seen:
     seen = Seen()
     policy, mode_of = make_policy(given["policy"])
     person = Person(given["person"], seen)
-    tools = [_make_tool(seen, name, own) for name, own in zip(NAMES, given["own"], strict=True)]
+    tools = [_make_tool(seen, name, of_tool) for name, of_tool in zip(NAMES, given["own"], strict=True)]
     deltas, calls = [], []
     for number, (which, how) in enumerate(given["calls"]):
         arguments = f'{{"n": {number}}}' if how == "right" else '{"n": "x"}'
@@ -210,11 +210,11 @@ def run_policy(given: dict[str, Any]) -> Seen:
     )
     seen.pairs.append(("no more runs than calls", sum(seen.ran.values()) <= len(calls), True))
     seen.ran = Counter(dict.fromkeys(seen.ran, 1))  # edited calls may come to the same
-    own = dict(zip(NAMES, given["own"], strict=True))
+    of_tool = dict(zip(NAMES, given["own"], strict=True))
     seen.may_run = set(person.allowed)
     for call in [*calls, *seen.ran]:
         name = call.split()[0]
-        mode = max((mode_of(name), own[name] or "full"), key=("full", "ask", "deny").index)
+        mode = max((mode_of(name), of_tool[name] or "full"), key=("full", "ask", "deny").index)
         if mode == "full" or name in person.for_good:
             seen.may_run.add(call)
         if mode == "deny":

@@ -130,7 +130,7 @@ def search(seam: Seam, inputs: int, seed: int, tell: Callable[[Fault], None] = l
 
 def _run_batch(seam: Seam, inputs: int, seed: int, known: set[str]) -> tuple[int, Fault | None]:
     """(how many inputs were tried, the fault that was found, made small)."""
-    tried, found = 0, list[Fault]()
+    tried, faults = 0, list[Fault]()
 
     @hypothesis.seed(seed)
     @settings(
@@ -146,18 +146,18 @@ def _run_batch(seam: Seam, inputs: int, seed: int, known: set[str]) -> tuple[int
     @given(seam.inputs)
     def try_one(given_input: Any) -> None:
         nonlocal tried
-        tried += not found
+        tried += not faults
         fault = find_fault(seam, given_input)
         if fault is not None and fault.kind not in known:
-            found.append(fault)
+            faults.append(fault)
             made = _CLASSES.setdefault(fault.kind, type("FaultFound", (_FaultFound,), {}))
             raise made(fault)
 
     try:
         try_one()
     except _FaultFound:
-        return tried, found[-1]
+        return tried, faults[-1]
     except Flaky:
-        last = found[-1]
+        last = faults[-1]
         return tried, Fault(last.seam, last.invariant, f"not at each try: {last.what}", last.input)
     return tried, None

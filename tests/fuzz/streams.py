@@ -52,14 +52,17 @@ def _tell_call(number: int, call: Sequence[Any], style: dict[str, Any], places: 
     names = cut(name, places[:1]) if style["name"] == "cut" else [name]
     names = names if all(names) and names[0] not in NAMES else [name]
     if style["data"]:
-        told = [{"name": name, "arguments": arguments}]
+        fragments = [{"name": name, "arguments": arguments}]
     else:
         pieces = cut(json.dumps(arguments, ensure_ascii=style["ascii"]), places)
         again = {"name": name} if style["name"] == "again" and len(names) == 1 else {}
-        told = [*({"name": part} for part in names), *({"arguments": piece, **again} for piece in pieces)]
+        fragments = [
+            *({"name": part} for part in names),
+            *({"arguments": piece, **again} for piece in pieces),
+        ]
     call_id: Any = {"never": None, "empty": "", "number": 100 + number}.get(style["ids"], f"c{number}")
     made = []
-    for at, function in enumerate(told):
+    for at, function in enumerate(fragments):
         head = {"index": number} if style["index"] else {}
         if call_id is not None and (at == 0 or style["ids"] == "every"):
             head["id"] = call_id
@@ -86,12 +89,12 @@ def messages(draw: st.DrawFn, first: int = 0) -> dict[str, Any]:
     thought = draw(st.sampled_from(("", "", "Hm. ")))
     streams = [_tell_call(number, call, style, places) for number, call in enumerate(calls)]
     told_apart = style["index"] and style["field"] == "new"
-    told = (
+    deltas = (
         _interleave(streams) if style["interleaved"] and told_apart else [one for s in streams for one in s]
     )
     words = [{"content": [{"type": "text", "text": p}] if style["parts"] else p} for p in cut(text, places)]
     thoughts = [{"reasoning_content": thought}] if thought else []
-    return {"means": {"text": text, "calls": calls}, "style": style, "deltas": [*thoughts, *words, *told]}
+    return {"means": {"text": text, "calls": calls}, "style": style, "deltas": [*thoughts, *words, *deltas]}
 
 
 SPOILING = st.lists(

@@ -100,9 +100,9 @@ def test_one_that_heeds_nothing_is_ended(connect):
 
 def test_nobody_holds_it_any_more(connect):
     """A connection that no variable refers to is closed, for example when a cell runs again."""
-    from toolloop_jupyter.mcp import connect as plainly
+    from toolloop_jupyter import mcp
 
-    files = plainly(command(), env=environment())
+    files = mcp.connect(command(), env=environment())
     running = list_processes()
     del files
     deadline = time.monotonic() + 20

@@ -19,7 +19,7 @@ from toolloop_jupyter import Harness, agent, agent_session
 from toolloop_jupyter.core.events import Approval, Mistake
 from toolloop_jupyter.core.tools import ToolContext, make_tools
 from toolloop_jupyter.mcp import ServerError
-from toolloop_jupyter.notebook.widgets.approval_card import question_html
+from toolloop_jupyter.notebook.widgets.approval_card import draw_question
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 LOOP = Harness.TOOL_LOOP
@@ -118,7 +118,7 @@ def test_the_card_names_the_server_and_its_claims(connect, server):
         in claim
     )
     assert silent.endswith("The server says nothing about the tool's effects.")
-    assert "nobody has checked" in question_html(person.asked[0])
+    assert "nobody has checked" in draw_question(person.asked[0])
     assert person.asked[0].source == ""
 
 
@@ -237,7 +237,7 @@ def test_hostile_words_are_only_text(connect):
     odd = connect(server)
     (name,) = [tool.wire_name for tool in make_tools([odd])]
     run(odd, person, call(name, x="<b>"), permissions="full")
-    html = question_html(person.asked[0])
+    html = draw_question(person.asked[0])
     assert not re.search(r"<(script|img|b>&)", html)
     assert not re.search("[\x1b\u202e]", html + person.asked[0].origin + repr(odd))
 
@@ -300,7 +300,7 @@ def test_nobody_there_declines(connect, server):
 async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
     """Choices with titles are shown as a list with the titles. An optional field that cannot be empty is not sent."""
     from toolloop_jupyter.mcp.tools import Asker
-    from toolloop_jupyter.notebook.widgets.approval_card import field_specs
+    from toolloop_jupyter.notebook.widgets.approval_card import make_field_specs
 
     red, green = {"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}
     schema = {
@@ -316,7 +316,7 @@ async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
     forms = []
 
     async def ask(approval):
-        forms.extend(field_specs(approval.schema, approval.input))
+        forms.extend(make_field_specs(approval.schema, approval.input))
         approval.allow()
         await approval.wait()
         return approval.decision

@@ -287,8 +287,8 @@ class Desk:
         """Wait for the button or for the text in this cell. Return the button's element; None if the text came first."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            if found := self.cell(number).locator(_button(label)).element_handles():
-                return found[0]
+            if buttons := self.cell(number).locator(_button(label)).element_handles():
+                return buttons[0]
             if text in self.text_of(number):
                 return None
             self.page.wait_for_timeout(50)

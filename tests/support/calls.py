@@ -8,7 +8,7 @@ from toolloop_jupyter.core.events import Approval, Decision
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.notebook.transcript.blocks import Block
 from toolloop_jupyter.notebook.transcript.calls import CallStep
-from toolloop_jupyter.notebook.transcript.calls import call_block as draw
+from toolloop_jupyter.notebook.transcript.calls import draw_call as draw
 
 
 def asked_about(call: ToolCall, decision: Decision | None) -> Approval:
@@ -19,7 +19,7 @@ def asked_about(call: ToolCall, decision: Decision | None) -> Approval:
     return approval
 
 
-def call_block(
+def draw_call(
     call: ToolCall,
     *,
     result: ToolResult | None = None,

@@ -9,7 +9,7 @@ from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
-from support.calls import call_block
+from support.calls import draw_call
 from toolloop_jupyter.core.events import Approval, Decision, Row, Rows, RowsProgress, RowsSpeed
 from toolloop_jupyter.core.events.events import (
     FileChange,
@@ -24,22 +24,22 @@ from toolloop_jupyter.core.events.events import (
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.live.column import StreamingText
-from toolloop_jupyter.notebook.transcript import steps as t
+from toolloop_jupyter.notebook.transcript import steps
 from toolloop_jupyter.notebook.transcript.blocks import (
     Block,
-    file_block,
-    foot,
-    head,
-    notice,
-    reasoning_block,
-    retry_block,
-    text_block,
+    draw_file,
+    draw_head,
+    draw_notice,
+    draw_reasoning,
+    draw_retry,
+    draw_run_end,
+    draw_text,
 )
-from toolloop_jupyter.notebook.transcript.calls import approval_record, progress_block
-from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.calls import draw_approval, draw_progress
+from toolloop_jupyter.notebook.transcript.diagram import draw_timeline
 from toolloop_jupyter.notebook.transcript.rows import draw_finished_rows, draw_running_rows
-from toolloop_jupyter.notebook.transcript.values import answer_block, show_bundle, show_value
-from toolloop_jupyter.notebook.widgets.approval_card import error_html, field_specs, question_html
+from toolloop_jupyter.notebook.transcript.values import draw_answer, show_bundle, show_value
+from toolloop_jupyter.notebook.widgets.approval_card import draw_error, draw_question, make_field_specs
 
 
 class Displays:
@@ -113,20 +113,20 @@ def calls(p: str) -> dict[str, Block]:
     asked = approval(p)
     asked._decide(denied)
     return {
-        "call": call_block(call, result=made, outputs=outputs, value_name=p),
-        "call failed": call_block(call, result=failed),
-        "call denied": call_block(call, result=failed, decision=denied),
-        "call edited": call_block(call, result=made, decision=edited),
-        "call running": call_block(call, state="running", note=p),
-        "call progress": progress_block(1.0, p, [*outputs, ("item", p), ("note", p)]),
-        "call brief": call_block(call, result=made, brief=True),
-        "record": approval_record(asked),
+        "call": draw_call(call, result=made, outputs=outputs, value_name=p),
+        "call failed": draw_call(call, result=failed),
+        "call denied": draw_call(call, result=failed, decision=denied),
+        "call edited": draw_call(call, result=made, decision=edited),
+        "call running": draw_call(call, state="running", note=p),
+        "call progress": draw_progress(1.0, p, [*outputs, ("item", p), ("note", p)]),
+        "call brief": draw_call(call, result=made, brief=True),
+        "record": draw_approval(asked),
         **{
-            kind.__name__: call_block(call, result=ToolResult("1", p, value=kind(p)))
+            kind.__name__: draw_call(call, result=ToolResult("1", p, value=kind(p)))
             for kind in (Displays, Markdowns, Svgs)
         },
-        "list": call_block(call, result=ToolResult("1", p, value=[p, p])),
-        "dict": call_block(call, result=ToolResult("1", p, value={p: p})),
+        "list": draw_call(call, result=ToolResult("1", p, value=[p, p])),
+        "dict": draw_call(call, result=ToolResult("1", p, value={p: p})),
     }
 
 
@@ -153,32 +153,32 @@ def blocks(p: str) -> dict[str, Block]:
     streaming.add(p)
     model = Model(p, [Model(p, [p]), Model(p, {p: p})], {p: [p, {p: p}]})
     return {
-        "head": head(p, [p, p], p, p, p, p),
-        "text": text_block(p),
-        "thinking": reasoning_block(p, streaming=True),
+        "head": draw_head(p, [p, p], p, p, p, p),
+        "text": draw_text(p),
+        "thinking": draw_reasoning(p, streaming=True),
         "streaming": streaming.block(),
-        "reasoning": reasoning_block(p),
+        "reasoning": draw_reasoning(p),
         **calls(p),
-        "output": answer_block(p, model),
-        "output mapping": answer_block(p, {p: p}),
-        "file": file_block(FileChange(p, "modified", p)),
-        "file without a diff": file_block(FileChange(p, "created", None), p),
-        "retry": retry_block(Retry(1, p, p)),
-        "notice": notice(p),
-        "foot": foot(run(p), p),
-        "timeline": timeline(run(p)),
+        "output": draw_answer(p, model),
+        "output mapping": draw_answer(p, {p: p}),
+        "file": draw_file(FileChange(p, "modified", p)),
+        "file without a diff": draw_file(FileChange(p, "created", None), p),
+        "retry": draw_retry(Retry(1, p, p)),
+        "notice": draw_notice(p),
+        "foot": draw_run_end(run(p), p),
+        "timeline": draw_timeline(run(p)),
         **rows(p),
-        **{f"render {n}": block for n, block in enumerate(t.render(run(p), p))},
+        **{f"render {n}": block for n, block in enumerate(steps.render(run(p), p))},
     }
 
 
 def cards(p: str) -> dict[str, str]:
     """Return the HTML of the parts of the widgets."""
     asked = approval(p)
-    specs = field_specs(asked.schema, asked.input)
+    specs = make_field_specs(asked.schema, asked.input)
     return {
-        "card": question_html(asked),
-        "card error": error_html(p),
+        "card": draw_question(asked),
+        "card error": draw_error(p),
         **{f"label {n}": spec.note_html for n, spec in enumerate(specs)},
     }
 

@@ -197,7 +197,7 @@ def find_circles(graph: Mapping[str, frozenset[str]]) -> list[set[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[set[str]] = []
+    circles: list[set[str]] = []
 
     def visit(node: str) -> None:
         index[node] = low[node] = len(index)
@@ -216,12 +216,12 @@ def find_circles(graph: Mapping[str, frozenset[str]]) -> list[set[str]]:
                 if other == node:
                     break
             if len(group) > 1:
-                found.append(group)
+                circles.append(group)
 
     for node in graph:
         if node not in index:
             visit(node)
-    return found
+    return circles
 
 
 def count_floors(graph: Mapping[str, frozenset[str]]) -> int:

@@ -293,7 +293,7 @@ class LiveKernel:
     def wait_until(self, condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:
         """Handle messages until `condition()` is true, and return its value. Raises KernelTimeout after `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        while not (found := condition()):
+        while not (value := condition()):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise KernelTimeout(f"waited {timeout} s for {what or condition}; {self._state()}")
@@ -301,7 +301,7 @@ class LiveKernel:
                 raise KernelDied(
                     f"the kernel's process ended while waiting for {what or condition}; {self._state()}"
                 )
-        return found
+        return value
 
     def wait_for_text(self, text: str, timeout: float = PATIENCE) -> Execution:
         """Wait until an output of any cell contains `text`. Return the Execution of this cell."""
@@ -325,15 +325,15 @@ class LiveKernel:
 
     def on_page(self) -> set[str]:
         """Return the ids of the widgets that an output shows, and of all widgets inside them."""
-        found: set[str] = set()
+        shown: set[str] = set()
         left = list(self._displayed)
         while left:
             one = left.pop()
-            if one in self.widgets and one not in found:
-                found.add(one)
+            if one in self.widgets and one not in shown:
+                shown.add(one)
                 children = self.widgets[one].state.get("children", ())
                 left += [child.removeprefix("IPY_MODEL_") for child in children]
-        return found
+        return shown
 
     def button(self, label: str, timeout: float = PATIENCE) -> Widget:
         """Wait for a button that a person can click (on the page, open, enabled), with `label` in its description.

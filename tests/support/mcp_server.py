@@ -192,8 +192,8 @@ def _slim():
             print("slow has begun", file=sys.stderr, flush=True)
             continue
         elif method == "tools/call":
-            said = str(parameters["arguments"]["a"] + 1)
-            answer = {"result": {"content": [{"type": "text", "text": said}]}}
+            total = str(parameters["arguments"]["a"] + 1)
+            answer = {"result": {"content": [{"type": "text", "text": total}]}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
 
 
@@ -238,11 +238,11 @@ def serve_http():
             )
         try:
             for _ in range(1200):
-                if found := re.search(r"running on (http://[\d.:]+)", log.read_text("utf-8")):
+                if address := re.search(r"running on (http://[\d.:]+)", log.read_text("utf-8")):
                     break
                 assert running.poll() is None, log.read_text("utf-8")
                 time.sleep(0.05)
-            yield f"{found[1]}/mcp"
+            yield f"{address[1]}/mcp"
         finally:
             running.kill()  # a connection that is open still would hold it
             running.wait(10)
@@ -260,12 +260,12 @@ def list_processes():
     """Return the running processes that this process has started, and those that they have started, without those left out."""
     import psutil
 
-    found = []
+    processes = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if child.pid not in _others and child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child.pid)
-    return found
+                processes.append(child.pid)
+    return processes
 
 
 def is_alive(pid):

@@ -76,13 +76,13 @@ class Progress:
         self._line(f"{self.step}: {tell_counts(self.counts)}", keep=True)
         self.own.unlink(missing_ok=True)
         with self.tally.open("a", encoding="utf-8") as file:
-            found = {
+            tally = {
                 "step": self.step,
                 "status": int(exitstatus),
                 "counts": self.counts,
                 "seconds": self.seconds,
             }
-            file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(tally) + "\n")
 
     def _show(self) -> None:
         share = self.done / max(self.total, 1)

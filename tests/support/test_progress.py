@@ -45,10 +45,10 @@ def test_a_file_that_cannot_be_imported_is_an_error(run, processes):
         "test_broken.py": "import no_such_module_here\n",
         "test_left_out.py": "import pytest\npytest.skip('not here', allow_module_level=True)\n",
     }
-    left, told = run(files, "--continue-on-collection-errors", *processes)
+    left, printed = run(files, "--continue-on-collection-errors", *processes)
     assert left["counts"] == {"errors": 1, "skipped": 1, "passed": 1}
-    assert "ERRORS test_broken.py" in told
-    assert f"{STEP}: 1 passed, 1 failed, 1 skipped" in told
+    assert "ERRORS test_broken.py" in printed
+    assert f"{STEP}: 1 passed, 1 failed, 1 skipped" in printed
 
 
 def test_a_step_that_was_used_wrongly_leaves_its_status(run):

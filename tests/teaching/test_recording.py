@@ -241,8 +241,8 @@ async def test_what_was_asked_is_answered_again_in_any_order(tmp_path: Path) -> 
         await run(model, prompt=prompt, observer=recorder)
     replay = Replay(path)
     order = ["second", "first", "first", "second", "first"]
-    said = [(await run(replay, prompt=prompt)).text for prompt in order]
-    assert said == ["two", "one again", "one", "two", "one again"]
+    answers = [(await run(replay, prompt=prompt)).text for prompt in order]
+    assert answers == ["two", "one again", "one", "two", "one again"]
 
 
 async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_
         await run(model, prompt=prompt, observer=recorder)
     replay = Replay(path)
     for _ in range(3):
-        told = str((await run(replay, prompt="How is the weather in Bergen?")).error)
-        assert told.startswith("lesson.jsonl, model call 2: message 1 (user) differs\n  recorded: ")
-        assert told.endswith(
+        error = str((await run(replay, prompt="How is the weather in Bergen?")).error)
+        assert error.startswith("lesson.jsonl, model call 2: message 1 (user) differs\n  recorded: ")
+        assert error.endswith(
             "\nRun the notebook as it was recorded, record it again, or go on with loose=True."
         )
     loose = Replay(path, loose=True)
@@ -504,16 +504,16 @@ async def test_a_recording_is_read_whatever_wrote_it(tmp_path: Path) -> None:
 async def test_a_write_error_stops_the_recording_and_not_the_run(tmp_path: Path) -> None:
     """The run goes on to its end. The recording has the earlier calls, complete, and one warning names the reason."""
     path = tmp_path / "lesson.jsonl"
-    told: list[str] = []
-    recorder = Recorder(path, on_stop=told.append)
+    messages: list[str] = []
+    recorder = Recorder(path, on_stop=messages.append)
     await run(script(), observer=recorder)
     before = path.read_bytes()
     with full_disk(len(before) + 20):
         assert (await run(script(), observer=recorder)).text == "It is 8."
     assert path.read_bytes() == before
-    assert len(told) == 1
-    assert "has stopped at model call 3 (calls in the file: 2)" in told[0]
-    assert "too large" in told[0]
+    assert len(messages) == 1
+    assert "has stopped at model call 3 (calls in the file: 2)" in messages[0]
+    assert "too large" in messages[0]
     assert (await run(Replay(path))).text == "It is 8."
     assert (await run(script(), observer=recorder)).text == "It is 8."
     assert path.read_bytes() == before, "it goes on with a gap"
@@ -537,13 +537,13 @@ async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_
 
 async def test_a_first_call_that_cannot_be_written_stops_the_recording(tmp_path: Path) -> None:
     """The recording stops with one message. It does not go on with a later call, because such a file could not be replayed."""
-    told: list[str] = []
+    messages: list[str] = []
     path = tmp_path / "lesson.jsonl"
-    recorder = Recorder(path, on_stop=told.append)
+    recorder = Recorder(path, on_stop=messages.append)
     with full_disk(100):
         assert (await run(script(), observer=recorder)).text == "It is 8."
     assert (await run(script(), observer=recorder)).text == "It is 8."
-    assert len(told) == 1
+    assert len(messages) == 1
     assert not path.exists()
 
 
@@ -582,13 +582,13 @@ async def test_appending_to_a_file_without_its_last_line_end(tmp_path: Path, cut
 async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) -> None:
     """If two recorders write one file, the later one has it, complete. The earlier one stops at its next call, and says why."""
     path = tmp_path / "lesson.jsonl"
-    told: list[str] = []
-    first, second = Recorder(path, on_stop=told.append), Recorder(path)
+    messages: list[str] = []
+    first, second = Recorder(path, on_stop=messages.append), Recorder(path)
     await run(script(), observer=first)
     await run(script(), observer=second)
     await run(script(), observer=first)
     assert len(Replay(path).calls) == 2
-    assert ["another program has written the file" in text for text in told] == [True]
+    assert ["another program has written the file" in text for text in messages] == [True]
 
 
 async def test_half_a_character_in_a_delta(tmp_path: Path) -> None:

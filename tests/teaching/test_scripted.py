@@ -287,10 +287,10 @@ def test_calls_are_written_by_name_or_by_function() -> None:
         return 2 * x
 
     assert call(double, x=4) == call("double", x=4)
-    for wrong, told in (
+    for wrong, message in (
         (lambda: call("double", 4), r"by name, as in call\('double', x=1\)"),
         (lambda: call("double", x={4}), "a model sends JSON values"),
         (lambda: call(4), "wants the name of a tool"),
     ):
-        with pytest.raises(ScriptError, match=told):
+        with pytest.raises(ScriptError, match=message):
             wrong()

@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any, Literal, TypeAlias
 
 from ..core.events import Approval, Check, Decision, Mistake, Progress
-from ..core.execution import Outcome, in_thread
+from ..core.execution import Outcome, run_in_thread
 from ..core.loop import check_policy
-from ..core.text import hide, list_some, make_wire_name, plain
+from ..core.text import hide, list_some, make_text_plain, make_wire_name
 from ..core.tools import JsonSchema, ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link, ServerError, ServerLog
 from .schema import UnusableSchema
@@ -176,7 +176,7 @@ class Connection(ToolSource):
                 qualifier = self._name or self._server.short_name
                 tool = make_server_tool(one, self._choice, self._server, self.title, qualifier)
             except UnusableSchema as error:
-                left_out.append(f"{plain(one.name)[:80]!r} is left out: {error}")
+                left_out.append(f"{make_text_plain(one.name)[:80]!r} is left out: {error}")
                 continue
             old = before.get(tool.own_name)
             if old is not None and (old.listed, old.server) == (tool.listed, tool.server):
@@ -253,15 +253,15 @@ class _ToolList:
 async def _read_tools(client: Any) -> list[Any]:
     """Read the server's list, page by page. Of several tools with the same name, only the first one is used."""
     cursor = None
-    found: dict[str, Any] = {}
+    tools: dict[str, Any] = {}
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
         for one in page.tools:
-            found.setdefault(one.name, one)
+            tools.setdefault(one.name, one)
         cursor = page.next_cursor
-        if cursor is None or len(found) >= MOST_TOOLS:
+        if cursor is None or len(tools) >= MOST_TOOLS:
             break
-    return list(found.values())[:MOST_TOOLS]
+    return list(tools.values())[:MOST_TOOLS]
 
 
 _current: ContextVar[Asker | None] = ContextVar("toolloop_mcp_asker", default=None)
@@ -324,7 +324,7 @@ class _Server:
         """Call a tool. Raises ServerError. If the caller is cancelled, the server gets the protocol's cancel message."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
-            link = await in_thread(self._open)
+            link = await run_in_thread(self._open)
 
         async def ask(approval: Approval) -> Decision:
             """Ask a person. This function is called on the link's loop, but `context.ask` must run on the loop of the run."""
@@ -339,7 +339,7 @@ class _Server:
         asker = Asker(tool.name, tool.server, context)
 
         async def progress(done: float, total: float | None, message: str | None) -> None:
-            context.report(Progress(done, total, plain(message or "")[:200]))
+            context.report(Progress(done, total, make_text_plain(message or "")[:200]))
 
         async def work(client: Any) -> object:
             await self.list.check(tool, client)
@@ -397,9 +397,13 @@ class _Server:
                 self.list.note_change()
             self._link = link
             if info is not None:
-                name = plain(f"{info.title or info.name} {info.version or ''}").strip().replace("\n", " ")
+                name = (
+                    make_text_plain(f"{info.title or info.name} {info.version or ''}")
+                    .strip()
+                    .replace("\n", " ")
+                )
                 self.title = f"“{name[:100]}” ({self._target.title})"
-                self.short_name = make_wire_name(plain(info.name)[:40])
+                self.short_name = make_wire_name(make_text_plain(info.name)[:40])
             return link
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ..core.events import HarnessError, Mistake
 from ..core.execution import Outcome, attempt, attempt_apart, describe_error
-from ..core.text import hide, plain, settle_lines
+from ..core.text import hide, make_text_plain, settle_lines
 from .target import Target
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ServerLog:
 
     def tail(self) -> str:
         """Return the last part of the log as plain text without API keys. This also works after `close`."""
-        return hide(plain(settle_lines(self._last + self._read()))[-_TAIL:])
+        return hide(make_text_plain(settle_lines(self._last + self._read()))[-_TAIL:])
 
     def add_last_words(self, line: str) -> str:
         """Add the last lines of stderr to `line`, and the number of lines on stdout that were not MCP messages."""
@@ -253,7 +253,7 @@ class Link:
         while (inner := getattr(error, "exceptions", None)) and len(inner) == 1:
             error = inner[0]
         status = f" (HTTP {self._status})" if self._status >= 300 else ""
-        return hide(plain(describe_error(error, limit))).replace("\n", " ") + status
+        return hide(make_text_plain(describe_error(error, limit))).replace("\n", " ") + status
 
     # --- on the thread ---
 

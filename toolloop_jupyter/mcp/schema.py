@@ -22,7 +22,7 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 
 from ..core.execution import Raised, attempt_call
-from ..core.text import is_deeper, make_wire_names, plain
+from ..core.text import is_deeper, make_text_plain, make_wire_names
 from ..core.tools import (
     ArgumentsByKey,
     InvalidArguments,
@@ -118,11 +118,11 @@ def _check_reference(part: Any, look_up: Callable[[str], Any]) -> None:
         if not isinstance(part, Mapping) or "$ref" not in part:
             return
         reference = str(part["$ref"])
-        found = look_up(reference)
-        if isinstance(found, Raised):
+        target = look_up(reference)
+        if isinstance(target, Raised):
             where = "a part that it does not have" if reference[:1] == "#" else "something outside of itself"
             raise UnusableSchema(f"its schema refers to {where}")
-        part = found.contents
+        part = target.contents
         if not isinstance(part, (Mapping, bool)):
             raise UnusableSchema("its schema refers to a part that is not a schema")
     raise UnusableSchema(
@@ -143,16 +143,20 @@ def find_wire_names(schema: JsonSchema) -> dict[str, str]:
 
 def make_offered(schema: JsonSchema) -> JsonSchema:
     """Return the schema for the model. It contains only keywords and names that all providers accept."""
-    wire = {own: key for key, own in find_wire_names(schema).items()}
+    wire = {schema_name: key for key, schema_name in find_wire_names(schema).items()}
     made = map_schema(adapt_schema(schema), functools.partial(_adapt_part, wire))
     if wire:
         described = {
-            own: {"description": plain(own), **part} if own in wire and isinstance(part, dict) else part
-            for own, part in made["properties"].items()
+            schema_name: {"description": make_text_plain(schema_name), **part}
+            if schema_name in wire and isinstance(part, dict)
+            else part
+            for schema_name, part in made["properties"].items()
         }
-        made["properties"] = {wire.get(own, own): part for own, part in described.items()}
+        made["properties"] = {
+            wire.get(schema_name, schema_name): part for schema_name, part in described.items()
+        }
         if "required" in made:
-            made["required"] = [wire.get(own, own) for own in made["required"]]
+            made["required"] = [wire.get(schema_name, schema_name) for schema_name in made["required"]]
     return made
 
 
@@ -160,13 +164,13 @@ def _adapt_part(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
     """Make `node`'s title and description plain: a person must see all that the model reads. Write new names into its `$ref`."""
     for keyword in ("title", "description"):
         if isinstance(node.get(keyword), str):
-            node[keyword] = plain(node[keyword])
+            node[keyword] = make_text_plain(node[keyword])
     match str(node.get("$ref", "")).split("/"):
         case ["#", "properties", name, *rest]:
             # A reference has the escapes of URLs and of JSON pointers.
-            own = urllib.parse.unquote(name).replace("~1", "/").replace("~0", "~")
-            if own in wire:
-                node["$ref"] = "/".join(["#", "properties", wire[own], *rest])
+            schema_name = urllib.parse.unquote(name).replace("~1", "/").replace("~0", "~")
+            if schema_name in wire:
+                node["$ref"] = "/".join(["#", "properties", wire[schema_name], *rest])
     return node
 
 
@@ -188,8 +192,8 @@ class _TooMuchWork(Exception): ...
 
 def _find_draft(schema: JsonSchema) -> type[Validator]:
     """Return the validator for the draft that `$schema` names. Without `$schema`, the MCP protocol requires draft 2020-12."""
-    found: type[Validator] = validator_for(schema, jsonschema.Draft202012Validator)
-    return found
+    draft: type[Validator] = validator_for(schema, jsonschema.Draft202012Validator)
+    return draft
 
 
 _SLOW = frozenset({"pattern", "uniqueItems"})
@@ -215,9 +219,9 @@ def _list_left_out(schema: JsonSchema) -> frozenset[str]:
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], left_out: frozenset[str]) -> type[Validator]:
     """Return a validator class for `draft` that counts the keywords that it checks, and does not check those in `left_out`."""
-    own: dict[str, _Check] = {**draft.VALIDATORS, "enum": _check_enum}
+    checkers: dict[str, _Check] = {**draft.VALIDATORS, "enum": _check_enum}
     checks = dict.fromkeys(left_out, lambda *_: ()) | {
-        key: _count(check) for key, check in own.items() if key not in left_out
+        key: _count(check) for key, check in checkers.items() if key not in left_out
     }
     if "oneOf" in left_out:  # it is not clear whether only one part fits, but at least one must
         checks["oneOf"] = _count(jsonschema.Draft202012Validator.VALIDATORS["anyOf"])
@@ -292,9 +296,9 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
             if name not in given:
                 yield f"{write(name)}: missing, and required"
     elif _names_unknown(error) and isinstance(given, Mapping):
-        known = [*(error.schema.get("properties") or {})] if isinstance(error.schema, Mapping) else []
-        named = known if path else [shown.get(name, name) for name in known]
-        for name in (name for name in given if name not in known):
+        properties = [*(error.schema.get("properties") or {})] if isinstance(error.schema, Mapping) else []
+        named = properties if path else [shown.get(name, name) for name in properties]
+        for name in (name for name in given if name not in properties):
             yield f"{write(name)}: {explain_unknown(name, named)}"
     elif kind == "type":
         kinds = wanted if isinstance(wanted, list) else [wanted]
@@ -322,14 +326,14 @@ class SchemaArguments(JsonArguments):
     def check(self, given: JsonObject) -> JsonObject:
         """Return the model's name of each argument -> its checked value. Raises InvalidArguments, which lists the problems."""
         names = find_wire_names(self.schema)
-        shown = {own: name for name, own in names.items()}
+        shown = {server_name: name for name, server_name in names.items()}
         properties = self.schema.get("properties") or {}
-        own = {names.get(name, name): value for name, value in given.items()}
-        own = {name: _decode(value, properties.get(name)) for name, value in own.items()}
-        if problems := _list_problems(self.schema, own, shown):
-            told = problems[:_MOST] + (["and more"] if len(problems) > _MOST else [])
-            raise InvalidArguments("\n- ".join([f"invalid arguments, {self.tool} was not run:", *told]))
-        return {shown.get(name, name): value for name, value in own.items()}
+        server_name = {names.get(name, name): value for name, value in given.items()}
+        server_name = {name: _decode(value, properties.get(name)) for name, value in server_name.items()}
+        if problems := _list_problems(self.schema, server_name, shown):
+            lines = problems[:_MOST] + (["and more"] if len(problems) > _MOST else [])
+            raise InvalidArguments("\n- ".join([f"invalid arguments, {self.tool} was not run:", *lines]))
+        return {shown.get(name, name): value for name, value in server_name.items()}
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
         """Return the only argument for `ServerTool.call_on_server`: the server's name of each argument -> its value."""

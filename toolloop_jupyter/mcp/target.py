@@ -14,7 +14,7 @@ from typing import Literal
 from ..core.events import Mistake
 from ..core.execution import Raised, attempt_call
 from ..core.loop import read_gateway
-from ..core.text import hide_suspected, plain, remember, shorten
+from ..core.text import hide_suspected, make_text_plain, remember, shorten
 
 GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -60,7 +60,7 @@ def read_target(
     """
     if isinstance(given, str) and given.strip() == GATEWAY:
         _refuse_beside(headers=headers, env=env, cwd=cwd)
-        return _gateway()
+        return _find_gateway()
     if isinstance(given, str) and given.partition("://")[0].lower() in ("http", "https"):
         _refuse_beside(env=env, cwd=cwd)
         filled = _fill_in("headers", headers, names)
@@ -81,7 +81,7 @@ def read_target(
     return Target("memory", "a server of this notebook", server=given)
 
 
-def _gateway() -> Target:
+def _find_gateway() -> Target:
     """Return the target of LiteLLM's gateway. It has the address and the API key that are used for the gateway's models."""
     base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
@@ -106,7 +106,7 @@ def _split(given: str | Sequence[object]) -> list[str]:
     if "://" in words[0]:
         raise Mistake(f"{_TAKES}, and {_shorten(words[0])!r} is none of them")
     if shutil.which(words[0]) is None:
-        raise Mistake(f"connect(): there is no program {plain(words[0])!r} on this kernel's PATH")
+        raise Mistake(f"connect(): there is no program {make_text_plain(words[0])!r} on this kernel's PATH")
     return words
 
 
@@ -115,9 +115,9 @@ def _check_server(given: object) -> None:
     kind = type(given)
     if hasattr(kind, "__aenter__") or any(one.__module__.partition(".")[0] == "mcp" for one in kind.__mro__):
         return
-    name = plain(getattr(given, "__name__", ""))[:80] if callable(given) else ""
+    name = make_text_plain(getattr(given, "__name__", ""))[:80] if callable(given) else ""
     call = f"; if {name}() makes the server, write {name}()" if name else ""
-    raise Mistake(f"{_TAKES}; this is a {plain(kind.__name__)[:80]}{call}")
+    raise Mistake(f"{_TAKES}; this is a {make_text_plain(kind.__name__)[:80]}{call}")
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
@@ -161,18 +161,20 @@ def _refuse_beside(**options: object) -> None:
 
 
 def _shorten(text: str) -> str:
-    return shorten(hide_suspected(plain(text).replace("\n", " ")), _TITLE)
+    return shorten(hide_suspected(make_text_plain(text).replace("\n", " ")), _TITLE)
 
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Return the addresses (file://…) of folders. Raises Mistake if a path is not an existing folder."""
     if not isinstance(given, (str, os.PathLike, Iterable)):
         raise Mistake("connect(): roots= takes folders")
-    found = []
+    addresses = []
     for folder in [given] if isinstance(given, (str, os.PathLike)) else given:
         path = attempt_call(lambda one: Path(one).expanduser().resolve(strict=True), folder)
         # "" would mean the current folder. But "" usually comes from a variable that has no value, so "" is refused.
         if isinstance(path, Raised) or not str(folder) or not path.is_dir():
-            raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
-        found.append(path.as_uri())
-    return tuple(found)
+            raise Mistake(
+                f"connect(): roots= takes folders, and there is no folder {make_text_plain(str(folder))!r}"
+            )
+        addresses.append(path.as_uri())
+    return tuple(addresses)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ..core.events import Approval, Mistake
 from ..core.execution import Raised, attempt_call
-from ..core.text import list_some, make_wire_name, plain, shorten
+from ..core.text import list_some, make_text_plain, make_wire_name, shorten
 from ..core.tools import DescribedTool, InvalidArguments, JsonSchema, Tool, ToolContext, ToolSettings
 from .link import ServerError
 from .schema import SchemaArguments, UnusableSchema, check_schema, find_problem, make_offered
@@ -146,14 +146,14 @@ def make_server_tool(one: Any, choice: ToolChoice, caller: Caller, title: str, q
     check_schema(one.input_schema)
     if one.output_schema is not None and len(json.dumps(one.output_schema)) > 1_000_000:
         raise UnusableSchema("its output schema is too large")
-    name = plain(one.name).strip()[:200]
+    name = make_text_plain(one.name).strip()[:200]
     if not name:
         raise UnusableSchema("it has no name")
     return ServerTool(
         caller=caller,
         own_name=one.name,
         name=name,
-        description=shorten(inspect.cleandoc(plain(one.description or "")), LONGEST_DESCRIPTION),
+        description=shorten(inspect.cleandoc(make_text_plain(one.description or "")), LONGEST_DESCRIPTION),
         schema=one.input_schema,
         output_schema=one.output_schema,
         claims=_describe_claims(one.annotations),
@@ -172,10 +172,10 @@ def describe_listed(one: Any) -> str:
 def _describe_claims(annotations: object) -> str:
     """Return a sentence with the server's claims about a tool. The claims are the hints in `annotations`."""
     values = ((getattr(annotations, hint, None), words) for hint, words in _HINTS.items())
-    said = [yes if value else no for value, (yes, no) in values if value is not None and (value or no)]
-    if not said:
+    claims = [yes if value else no for value, (yes, no) in values if value is not None and (value or no)]
+    if not claims:
         return "The server says nothing about the tool's effects."
-    return f"The server says about the tool, and nobody has checked: {', '.join(said)}."
+    return f"The server says about the tool, and nobody has checked: {', '.join(claims)}."
 
 
 def make_attribute(name: str, taken: Collection[str]) -> str:
@@ -229,10 +229,10 @@ def _read_part(part: Any) -> str | bytes | None:
         resource = part.resource
         text = getattr(resource, "text", None)
         held = f"\n{text}" if isinstance(text, str) else " (binary, left out)"
-        return f"[{plain(str(resource.uri))}]{held}"
+        return f"[{make_text_plain(str(resource.uri))}]{held}"
     if kind == "resource_link":
-        return f"[{plain(str(part.name))}: {plain(str(part.uri))}]"
-    return f"[{plain(str(kind))}, left out]"
+        return f"[{make_text_plain(str(part.name))}: {make_text_plain(str(part.uri))}]"
+    return f"[{make_text_plain(str(kind))}, left out]"
 
 
 # --- questions --------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Asker:
             call_id=f"{self._context.call_id}.{next(self._numbers)}",
             schema=shown,
             origin=f"Asked by {self._server}, for {self._tool}. What you send goes to the server; no model sees it first.",
-            question=plain(message).strip()[:LONGEST_QUESTION] or "The server asks for this",
+            question=make_text_plain(message).strip()[:LONGEST_QUESTION] or "The server asks for this",
             check=check,
             scopes=("call",),
             number=self._context.number,
@@ -286,7 +286,9 @@ def _show_choices(schema: JsonSchema) -> JsonSchema:
         options = part.get("oneOf", part.get("anyOf")) if isinstance(part, Mapping) else None
         if isinstance(options, list) and all(isinstance(one, Mapping) and "const" in one for one in options):
             titles = ", ".join(f"{one['const']}: {one['title']}" for one in options if "title" in one)
-            described = " · ".join(plain(str(words)) for words in (part.get("description"), titles) if words)
+            described = " · ".join(
+                make_text_plain(str(words)) for words in (part.get("description"), titles) if words
+            )
             rest = {key: value for key, value in part.items() if key not in ("oneOf", "anyOf")}
             properties[name] = {**rest, "description": described, "enum": [one["const"] for one in options]}
     return {**schema, "properties": properties}

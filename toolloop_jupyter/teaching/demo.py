@@ -77,7 +77,7 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 
 def find_role(name: str) -> str:
     """Return the kind of value (a key of ROLES) for a parameter with the name `name`; "" if no kind fits the name."""
-    return next((role for role, known in ROLES.items() if {*stem(name)} & {*stem(known)}), "")
+    return next((role for role, names_of_role in ROLES.items() if {*stem(name)} & {*stem(names_of_role)}), "")
 
 
 def find(kind: str, text: str) -> list[str]:
@@ -86,8 +86,8 @@ def find(kind: str, text: str) -> list[str]:
     text = re.sub(r"\S{300,}", " ", text[:20_000])
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
     matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
-    found = [next((group for group in match.groups() if group), match.group()) for match in matches]
-    return [v if kind == "quoted" else re.sub(r"['’]s$|[.,;:!?]+$", "", v) for v in found if v.strip()]
+    pieces = [next((group for group in match.groups() if group), match.group()) for match in matches]
+    return [v if kind == "quoted" else re.sub(r"['’]s$|[.,;:!?]+$", "", v) for v in pieces if v.strip()]
 
 
 def parse_json(text: str) -> Any:
@@ -246,22 +246,22 @@ class Filler:
     def _fill_array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
         """Return a list. Its items are the records in the results, or else the lines, or else values from the texts."""
         if fixed := schema.get("prefixItems"):
-            found = [self.find_value(one, name, depth=depth + 1) for one in fixed]
-            return MISSING if MISSING in found else found
-        inner, found, least = self._resolve(schema.get("items")), [], schema.get("minItems", 0)
+            made = [self.find_value(one, name, depth=depth + 1) for one in fixed]
+            return MISSING if MISSING in made else made
+        inner, made, least = self._resolve(schema.get("items")), [], schema.get("minItems", 0)
         most, text = schema.get("maxItems", 3 if self.answering else 20), inner.get("type") == "string"
         results = self.results if self.answering and not self.given else ()
         records = [one for t in results for one in find_records(t) if {*one} & {*inner.get("properties", ())}]
         lines = [line for t in results for line in split_result(t) if text and "path" not in name]
         items = [replace(self, given=one).find_value(inner, depth=depth + 1) for one in records]
         groups = (items, lines, *self._offer(inner, name.removesuffix("s") if text else "", must=True))
-        for value in (value for group in groups if not found for value in group):
-            found += [value] if len(found) < most and value not in found and self.fits(inner, value) else []
-        least = least if found or self.results or depth > 1 else max(least, min(1, most))
-        while len(found) < least:
-            fresh = replace(self, used=[*self.used, *found]).find_value(inner, name, depth=depth + 1)
-            found.append(self.find_value(inner, name, depth=depth + 1) if fresh is MISSING else fresh)
-        return MISSING if MISSING in found else found
+        for value in (value for group in groups if not made for value in group):
+            made += [value] if len(made) < most and value not in made and self.fits(inner, value) else []
+        least = least if made or self.results or depth > 1 else max(least, min(1, most))
+        while len(made) < least:
+            fresh = replace(self, used=[*self.used, *made]).find_value(inner, name, depth=depth + 1)
+            made.append(self.find_value(inner, name, depth=depth + 1) if fresh is MISSING else fresh)
+        return MISSING if MISSING in made else made
 
 
 # --- what to call, and what to answer --------------------------------------------------------------------------
@@ -374,15 +374,15 @@ class Conversation:
         """Return (score, place): how well the prompt fits the tool, and the index of the prompt's first fitting word."""
         others, parts = {word for other in self.tools for word in stem(other)}, {*stem(name)}
         about = {*stem(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
-        said = stem(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
+        stems = stem(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
         if named := re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.prompt):
-            said.insert(len(stem(" ".join(find("word", self.prompt[: named.start()])))), name)
-        score, place = 0.0, len(said)
-        for at, word in [(i, word) for i, word in enumerate(said) if word not in {*STOP_WORDS, *said[:i]}]:
+            stems.insert(len(stem(" ".join(find("word", self.prompt[: named.start()])))), name)
+        score, place = 0.0, len(stems)
+        for at, word in [(i, word) for i, word in enumerate(stems) if word not in {*STOP_WORDS, *stems[:i]}]:
             akin = word not in others and any(word in group and {*group} & parts for group in AKIN)
             strong = 9 if word == name else 3 if word in parts - WEAK else 2 if akin else 0
-            if strong and {"not", "no", "without", "never", "don"} & {*said[max(0, at - 2) : at]}:
-                return 0, len(said)
+            if strong and {"not", "no", "without", "never", "don"} & {*stems[max(0, at - 2) : at]}:
+                return 0, len(stems)
             score += strong or (word in parts) + (word in about) / 2
             place = min(place, at) if strong else place
         return score, place
@@ -411,20 +411,20 @@ class Conversation:
             story = f"Demonstration: {(done or self.prompt[:80]).rstrip('.')}."
             value = self._make_filler(story=story).find_value(self.schema)
             return json.dumps({} if value is MISSING else value, ensure_ascii=False)
-        told, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)
+        lines, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)
         for number, step in enumerate(self.steps, 1):
             last = step.kind == "error" and step.name not in names[number:]
-            told.append(step.describe() + " I know no other way to call it." * last)
-        told += [f"I found no values for the arguments of `{name}`." for name in self.unfilled]
-        if not told and self.earlier:
+            lines.append(step.describe() + " I know no other way to call it." * last)
+        lines += [f"I found no values for the arguments of `{name}`." for name in self.unfilled]
+        if not lines and self.earlier:
             kept = ([step for step in self.earlier if step.kind == "ok"] or self.earlier)[-1]
-            told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.describe()]
-        elif not told:
+            lines = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.describe()]
+        elif not lines:
             fit = f"None of my tools ({', '.join(self.tools)}) fits." if self.tools else "I have no tools."
-            told = [f"You wrote: “{self.prompt[:160]}”", fit]
+            lines = [f"You wrote: “{self.prompt[:160]}”", fit]
         if asked:
-            told.append(f"I cannot {asked[0].lower()} that.")
-        return "\n\n".join(told + [DISCLAIMER] * first)
+            lines.append(f"I cannot {asked[0].lower()} that.")
+        return "\n\n".join(lines + [DISCLAIMER] * first)
 
 
 class DemoModel(Answers):
@@ -441,13 +441,13 @@ class DemoModel(Answers):
         aloud = request.options.get("reasoning_effort") not in (None, "none")
         parts: list[Any] = [reasoning(thought)] * aloud
         if wanted:
-            said = f"{'Next' if talk.steps else 'First'} I'll call `{wanted[0]}`."
+            answer = f"{'Next' if talk.steps else 'First'} I'll call `{wanted[0]}`."
             sent = json.dumps(wanted[1], ensure_ascii=False)
-            parts += [text(said), call(wanted[0], sent).as_id(f"call_{number}")]
+            parts += [text(answer), call(wanted[0], sent).as_id(f"call_{number}")]
         else:
-            said = talk.answer(first=not self._introduced)
-            self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
-        usage = make_usage(request.messages, count_words(f"{said} {sent}"))
+            answer = talk.answer(first=not self._introduced)
+            self._introduced, parts = self._introduced or not talk.schema, [*parts, text(answer)]
+        usage = make_usage(request.messages, count_words(f"{answer} {sent}"))
         turn = ScriptedTurn(number, request.messages, self.pace)
         async for delta in turn.answer(make_parts([*parts, End(usage=usage)])):
             yield delta

@@ -331,11 +331,11 @@ class Replay(Answers):
         if fitting is None:
             fitting = find_nearest(self.calls, now[0], self.position)
             where = f"{self.path.name}, model call {fitting + 1}"
-            told = find_difference(self.calls[fitting], *now, wanted)
+            difference = find_difference(self.calls[fitting], *now, wanted)
             if not self.loose:
                 advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
-                raise ReplayMismatch(where, told, advice)
-            self.differences.append(f"{where}: {told}")
+                raise ReplayMismatch(where, difference, advice)
+            self.differences.append(f"{where}: {difference}")
         self.position, self._played, self._given = fitting + 1, fitting, set()
         call = self.calls[fitting]
         if "error" in call.end and not call.deltas:

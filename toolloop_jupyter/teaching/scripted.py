@@ -170,8 +170,8 @@ class ReplyWith:
             raise error
         if error is not None:
             name = getattr(self.function, "__name__", "the function")
-            told = f"turn {turn.number} of {turn.title}: {name} raised {describe_error(error)}"
-            raise PlainRefusal(told, 400) from error
+            message = f"turn {turn.number} of {turn.title}: {name} raised {describe_error(error)}"
+            raise PlainRefusal(message, 400) from error
         async for delta in turn.play(outcome.value):
             yield delta
 
@@ -202,12 +202,12 @@ class ScriptedTurn:
 
     async def answer(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
         """Stream the parts, and then the finish reason and the usage. Raises ProviderError if one of the parts is an Error."""
-        said = 0
+        words = 0
         async for delta in self.play(parts):
-            said += count_words(str(delta.get("content") or delta.get("reasoning_content") or "x"))
+            words += count_words(str(delta.get("content") or delta.get("reasoning_content") or "x"))
             yield delta
         finish_reason = self.finish_reason or ("tool_calls" if self.calls else "stop")
-        yield {"finish_reason": finish_reason, "usage": dict(self.usage or make_usage(self.messages, said))}
+        yield {"finish_reason": finish_reason, "usage": dict(self.usage or make_usage(self.messages, words))}
 
     async def play(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
         """Stream the parts alone. `answer` and `ReplyWith.play` use this method."""
@@ -257,7 +257,7 @@ def make_parts(content: Content) -> tuple[Part, ...]:
 
 def split_words(text: str) -> Iterator[str]:
     """Split a text into words, each with the blanks after it. If the words are joined again, they are the original text."""
-    return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
+    return (match.group() for match in re.finditer(r"\S+\s*|\s+", text))
 
 
 def count_words(text: str) -> int:
@@ -265,16 +265,16 @@ def count_words(text: str) -> int:
     return len(text.split()) + text[:1].isspace()
 
 
-def make_usage(messages: Messages, said: int) -> dict[str, int]:
+def make_usage(messages: Messages, output_tokens: int) -> dict[str, int]:
     """Return the usage of our models. The input tokens are the words in the messages' texts and arguments, plus one for each
-    message; `said` is the number of output tokens.
+    message; `output_tokens` is the number of output tokens.
     """
     total = len(messages)
     for message in messages:
         texts = [read_content(message.get("content"), " ")]
         texts += [str(call["function"].get("arguments") or "") for call in message.get("tool_calls") or ()]
         total += sum(len(text.split()) for text in texts)
-    return {"prompt_tokens": total, "completion_tokens": said}
+    return {"prompt_tokens": total, "completion_tokens": output_tokens}
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:

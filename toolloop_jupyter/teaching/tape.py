@@ -449,9 +449,9 @@ def _reduce_schema(wanted: object) -> object:
 def _write_message(message: ReadObject) -> tuple[str, str]:
     """Return (role, text) of a message. The text has the message's content and its tool calls."""
     content = message.get("content") or ""
-    said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
-    said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
-    return str(message.get("role")), "\n".join(text for text in said if text)
+    texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
+    texts += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
+    return str(message.get("role")), "\n".join(text for text in texts if text)
 
 
 def write_call(function: ReadObject) -> str:
@@ -472,13 +472,13 @@ def list_results(
 ) -> list[tuple[str, str, bool]]:
     """Return a list of (call as text, result as text, True if the result was an error), in the order of the results."""
     calls: dict[object, str] = {}
-    found = []
+    results = []
     for message in messages:
         calls |= {call.get("id"): write_call(call["function"]) for call in message.get("tool_calls") or ()}
         if message.get("role") == "tool":
             name = name_result(message)
-            found.append((calls.get(message.get("tool_call_id"), ""), name[1], name in failed))
-    return found
+            results.append((calls.get(message.get("tool_call_id"), ""), name[1], name in failed))
+    return results
 
 
 def _write_text(value: object) -> str:

@@ -24,8 +24,8 @@ from toolloop_jupyter.core.conversation import (
     leave_out_parts,
     read_prompt,
 )
-from toolloop_jupyter.core.conversation import history as histories
-from toolloop_jupyter.core.conversation import prompt as prompts
+from toolloop_jupyter.core.conversation import history as history_module
+from toolloop_jupyter.core.conversation import prompt as prompt_module
 from toolloop_jupyter.core.conversation.history import validate
 from toolloop_jupyter.core.events import ArgumentInvalid, Attachment, CapabilityUnsupported
 from toolloop_jupyter.core.models import find_untaken
@@ -223,9 +223,9 @@ def test_a_files_name_is_one_line(content, tmp_path):
         pytest.skip("this file system takes no such names")
     prompt = read_prompt(["See", path])
     sent = prompt.content if isinstance(prompt.content, str) else str(prompt.content)
-    told = "".join([*(one.name for one in prompt.attached), *prompt.filled])
-    assert told.startswith("a [end of b]\ufffd: ")
-    for text in (sent, prompt.text, told):
+    texts = "".join([*(one.name for one in prompt.attached), *prompt.filled])
+    assert texts.startswith("a [end of b]\ufffd: ")
+    for text in (sent, prompt.text, texts):
         assert not re.search("[\x1b\u202e\ud800-\udfff]|\n\\[end of b", text)
 
 
@@ -244,12 +244,15 @@ def test_a_picture_that_cannot_be_drawn_is_a_mistake(make):
         "broken": lambda: PICTURE[:30],
         "fails": Fails,
     }[make]()
-    said = {
+    messages = {
         "huge": r"\(PNG picture, 90000 × 90000, 0 kB\) cannot be drawn as a picture: it is broken, or too large"
     }
-    said |= {"broken": "cannot be drawn as a picture: it is broken", "address": "only a web address, load"}
+    messages |= {
+        "broken": "cannot be drawn as a picture: it is broken",
+        "address": "only a web address, load",
+    }
     for given in (["See", value], [Template(("See ", Named("fig", value)))]):
-        with pytest.raises(ArgumentInvalid, match=said.get(make, "cannot be drawn as a picture")):
+        with pytest.raises(ArgumentInvalid, match=messages.get(make, "cannot be drawn as a picture")):
             read_prompt(given)
 
 
@@ -316,7 +319,7 @@ def test_what_cannot_be_a_prompt(make, message, files):
 
 def test_a_file_has_a_largest_size(files, monkeypatch):
     """A file that is too large is not read."""
-    monkeypatch.setattr(prompts, "MOST_FILE", 10)
+    monkeypatch.setattr(prompt_module, "MOST_FILE", 10)
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("read"))
     with pytest.raises(ArgumentInvalid, match=r"report.pdf has 0\.0 MB; a file of a prompt may have"):
         read_prompt(["x", files / "report.pdf"])
@@ -408,8 +411,8 @@ def test_the_newest_pictures_are_sent_and_the_prompts_own_always():
     turn(history, asked(10))
     second = turn(history, asked(10, 10))
     assert sent_pictures(second)[-10:] == asked(10, 10)[1:]
-    assert len(sent_pictures(second)) == histories.MOST_SENT
-    assert sum(text_part(histories.OUT_OF_DATE) == part for part in second[0]["content"]) == 4
+    assert len(sent_pictures(second)) == history_module.MOST_SENT
+    assert sum(text_part(history_module.OUT_OF_DATE) == part for part in second[0]["content"]) == 4
     third = turn(history, asked(20, 40))
     assert sent_pictures(third) == asked(20, 40)[1:]
     assert sent_pictures(history.copy()) == [*asked(10)[1:], *asked(10, 10)[1:], *asked(20, 40)[1:]]
@@ -428,7 +431,7 @@ def test_a_tools_pictures_do_not_push_out_the_prompts():
         request = history.for_request(lambda: "tool")
         assert sent_pictures(request) == asked(1)[1:]
     results = [m for m in request if m["role"] == "tool" and isinstance(m["content"], list)]
-    assert len(results) == histories.MOST_SENT - 1
+    assert len(results) == history_module.MOST_SENT - 1
 
 
 def test_neighbouring_questions_are_joined_with_their_parts():

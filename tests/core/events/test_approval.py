@@ -14,7 +14,7 @@ from toolloop_jupyter import Harness, aagent, aagent_session
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolResult
 from toolloop_jupyter.core.loop.permissions import wait_for_decision
-from toolloop_jupyter.notebook.transcript import steps as exporting
+from toolloop_jupyter.notebook.transcript import steps as steps_module
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
@@ -252,15 +252,15 @@ async def test_decisions_are_in_events_and_export():
         lambda a: a.allow(by="click", scope="run"),
     ]
     result = await read(session, lambda approval: ways[approval.number - 1](approval))
-    told = json.loads(exporting.as_json(result))["events"]
-    decisions = [event["decision"] for event in told if event["event"] == "Approval"]
+    exported = json.loads(steps_module.write_run_as_json(result))["events"]
+    decisions = [event["decision"] for event in exported if event["event"] == "Approval"]
     assert [(d["allowed"], d["by"], d["reason"], d["arguments"], d["scope"]) for d in decisions] == [
         (True, "click", "", {"x": 7}, "call"),
         (False, "prompt", "wrong table", None, "call"),
         (True, "click", "", None, "run"),
     ]
     assert all(d["at"] > 1_000_000_000 for d in decisions)
-    results = [event for event in told if event["event"] == "ToolResult"]
+    results = [event for event in exported if event["event"] == "ToolResult"]
     assert [r["decision"]["by"] for r in results] == ["click", "prompt", "click"]
 
 

@@ -123,8 +123,8 @@ async def test_what_a_tool_prints_goes_to_who_wants_it(capsys):
 async def test_kept_prints_reach_the_model(capsys, observed):
     """With `capture_output`, the model gets the prints, also if an observer gets them. If nobody shows them, they are printed."""
     hears = Hears()
-    told = tool(capture_output=True)(double)
-    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("double", x=2), "4"), tools=[told])
+    kept = tool(capture_output=True)(double)
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("double", x=2), "4"), tools=[kept])
     _ = [event async for event in session.astream("Go.", observers=(hears,) if observed else ())]
     (result,) = session.results[0].tool_results
     assert (result.output, result.printed, result.returned) == (

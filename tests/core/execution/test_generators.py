@@ -67,11 +67,11 @@ async def test_one_that_never_ends_is_ended(function, monkeypatch):
 @KINDS
 async def test_no_more_is_kept_than_can_be_told(function):
     """Of 25,000 items, the first 20,000 are the value. The text says how many items there were."""
-    told = await call_of(function, most=25_000)
-    assert len(told.value) == 20_000
-    assert told.output.endswith("\n… the generator gave 25,000 items; the first 20,000 are kept")
-    assert "a list of 25,000 items" in told.output
-    assert len(told.output) <= 20_000
+    result = await call_of(function, most=25_000)
+    assert len(result.value) == 20_000
+    assert result.output.endswith("\n… the generator gave 25,000 items; the first 20,000 are kept")
+    assert "a list of 25,000 items" in result.output
+    assert len(result.output) <= 20_000
     whole = await call_of(function, most=20_000)
     assert type(whole.value) is list
     assert "kept" not in whole.output

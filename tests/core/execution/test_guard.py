@@ -116,8 +116,8 @@ async def run(f, **keywords):
     result = await session.arun("Go.")
     messages = await session.history()
     assert history.validate(messages) == []
-    told = [message["content"] for message in messages if message["role"] == "tool"]
-    assert [made.output for made in result.tool_results] == told, "the model is told"
+    tool_texts = [message["content"] for message in messages if message["role"] == "tool"]
+    assert [made.output for made in result.tool_results] == tool_texts, "the model is told"
     return result
 
 

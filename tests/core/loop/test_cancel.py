@@ -23,7 +23,7 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.events.observer import Host, Observer
-from toolloop_jupyter.core.execution import runner as running
+from toolloop_jupyter.core.execution import runner
 from toolloop_jupyter.core.loop.config import Limits, ToolLoopOptions
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call, pause, reasoning
@@ -69,10 +69,10 @@ def check(messages, result, finished):
     """Check what must be true after every stop."""
     assert history.validate(messages) == []
     answers = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
-    told = {event.id: event.output for event in result.events if isinstance(event, ToolResult)}
+    outputs = {event.id: event.output for event in result.events if isinstance(event, ToolResult)}
     made = [event for event in result.events if isinstance(event, ToolCall)]
-    assert [event.id for event in made] == list(told), "each call has one result, in order"
-    for call_id, output in told.items():
+    assert [event.id for event in made] == list(outputs), "each call has one result, in order"
+    for call_id, output in outputs.items():
         assert answers[call_id] == output, "the model's answer is the one that was shown"
     for name in finished:
         kept = any(
@@ -82,8 +82,8 @@ def check(messages, result, finished):
             assert any("cancelled while it ran" in text for text in answers.values())
     if result.stop_reason in ("cancelled", "timeout"):
         for event in made:
-            assert told[event.id], "no empty answer"
-        unrun = [text for call_id, text in answers.items() if call_id not in told]
+            assert outputs[event.id], "no empty answer"
+        unrun = [text for call_id, text in answers.items() if call_id not in outputs]
         assert all("did not run" in text for text in unrun)
 
 
@@ -107,10 +107,10 @@ async def one_turn(number, how, model):
         reached.append(number)
         how(stream)
 
-    stop_at, attempt = StopAt(number, stop), running.attempt
+    stop_at, attempt = StopAt(number, stop), runner.attempt
     session._run = lambda turn, channel: awaited(Counted(original(turn, channel), stop_at))
     with pytest.MonkeyPatch.context() as patched:  # a model call and a tool run in tasks of their own
-        patched.setattr(running, "attempt", lambda work: attempt(Counted(work, stop_at)))
+        patched.setattr(runner, "attempt", lambda work: attempt(Counted(work, stop_at)))
         events = [event async for event in stream]
     session._run = original
     result = events[-1].result
@@ -162,7 +162,7 @@ async def test_every_await_point_over_http():
     def next_entry(request):
         if request.messages[-1]["content"].endswith("And now?"):
             return answer("Next.")
-        said = sum(1 for m in request.messages if m["role"] == "assistant")
+        answers = sum(1 for m in request.messages if m["role"] == "assistant")
         entries = [
             calls(
                 ("slow", {"x": 1}),
@@ -180,7 +180,7 @@ async def test_every_await_point_over_http():
             ),
             answer("Done."),
         ]
-        return Entry(**entries[said], delay=0.001)
+        return Entry(**entries[answers], delay=0.001)
 
     with ScriptedServer(next_entry) as server:
         model = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-none"}
@@ -491,13 +491,13 @@ async def test_a_tool_that_swallows_the_stop():
 async def test_on_a_busy_machine_a_thread_is_not_waited_for_longer(monkeypatch):
     """A busy machine makes each turn of the loop slow: still, the wait for a stopped thread takes only the given real time."""
     let_go, sleep, sleeps = threading.Event(), asyncio.sleep, []
-    monkeypatch.setattr(running, "STOP_GRACE", 0.1)
+    monkeypatch.setattr(runner, "STOP_GRACE", 0.1)
 
     async def sleep_longer(seconds: float) -> None:
         sleeps.append(seconds)
         await sleep(0.06)
 
-    work = asyncio.ensure_future(running.attempt_in_thread(let_go.wait))
+    work = asyncio.ensure_future(runner.attempt_in_thread(let_go.wait))
     await sleep(0.05)
     monkeypatch.setattr(asyncio, "sleep", sleep_longer)
     work.cancel()
@@ -512,7 +512,7 @@ async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monk
     """An async tool that catches each cancellation does not hold the turn. The turn ends soon, and says that the tool still
     runs.
     """
-    monkeypatch.setattr(running, "STOP_WAIT", 0.2)
+    monkeypatch.setattr(runner, "STOP_WAIT", 0.2)
     begun, let_go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def wait() -> str:
@@ -570,7 +570,7 @@ async def test_a_tool_whose_own_task_was_cancelled():
 
 async def test_a_python_loop_in_a_thread_is_stopped(monkeypatch):
     """Stop ends a sync tool that runs Python code in its thread. The person is told."""
-    monkeypatch.setattr(running, "STOP_GRACE", 60)  # a busy machine may need more than is usual
+    monkeypatch.setattr(runner, "STOP_GRACE", 60)  # a busy machine may need more than is usual
     begun, ended = threading.Event(), threading.Event()
 
     def busy() -> str:
@@ -622,13 +622,13 @@ async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
     """A stop may come just when a sync tool ends: no thread ends with a traceback."""
     deaths = []
     monkeypatch.setattr(threading, "excepthook", deaths.append)
-    from toolloop_jupyter.core.execution.runner import in_thread
+    from toolloop_jupyter.core.execution.runner import run_in_thread
 
     def work():
         return sum(range(2000))
 
     for n in range(150):
-        task = asyncio.ensure_future(in_thread(work))
+        task = asyncio.ensure_future(run_in_thread(work))
         await asyncio.sleep(n * 0.00001)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

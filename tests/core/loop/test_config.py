@@ -76,14 +76,14 @@ def test_numbers_of_other_classes():
     )
     keywords = {"max_turns": np.int64(3), "timeout": np.float32(1.5), "tools": None, "options": options}
     config = build_config(model="toolloop/demo", **keywords)
-    found = [
+    values = [
         config.limits.max_turns,
         config.limits.timeout,
         config.options.max_model_calls,
         config.options.max_cost,
     ]
-    assert found == [3, 1.5, 5, 0.5]
-    assert {type(number) for number in found} == {int, float}
+    assert values == [3, 1.5, 5, 0.5]
+    assert {type(number) for number in values} == {int, float}
 
 
 @pytest.mark.parametrize("number", [np.True_, np.float64(2.5), np.nan, "3"])

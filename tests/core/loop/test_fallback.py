@@ -218,8 +218,8 @@ async def test_fields_of_one_provider_do_not_go_to_another(two):
     session = aagent_session(LOOP, model=first, tools=[add], options=more["options"])
     go_back = session.bookmark()
     assert (await session.arun("Go.")).text == "7."
-    told = [[sorted(m) for m in r.messages if m["role"] == "assistant"] for r in other.requests]
-    assert told == [[["role", "tool_calls"]], [["role", "tool_calls"]] * 2]
+    fields_sent = [[sorted(m) for m in r.messages if m["role"] == "assistant"] for r in other.requests]
+    assert fields_sent == [[["role", "tool_calls"]], [["role", "tool_calls"]] * 2]
     calls_sent = other.requests[0].messages[1]["tool_calls"]
     assert all(one.keys() == {"id", "type", "function"} for one in calls_sent)
     assert fields_of(first.requests[1:]) == [[OF_CLAUDE]]  # its own, before it failed
@@ -277,8 +277,8 @@ async def test_limits_hold_for_a_fallback(limit, monkeypatch):
         Others, options["max_model_calls"] = Observer, 1
     result = await aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(**options), observer=Others())
     assert (result.stop_reason, second.requests) == ("runtime_error", [])
-    told = "the budget of $1 for all runs is used up" if limit == "budget" else "stopped after 1 model call"
-    assert f"No fallback was asked: {told}" in result.error
+    reason = "the budget of $1 for all runs is used up" if limit == "budget" else "stopped after 1 model call"
+    assert f"No fallback was asked: {reason}" in result.error
 
 
 async def test_a_closing_answer_has_fallbacks_too():

@@ -74,10 +74,10 @@ async def test_max_cost(serve):
 async def test_timeout_while_the_model_is_silent():
     """`timeout=` ends a turn while the model sends nothing more. The text so far stays."""
     model, session = session_with(["I think ", pause(600)], timeout=60)
-    said = ""
+    shown = ""
     async for event in session.astream("Go."):
-        said += event.delta if isinstance(event, Text) else ""
-        if said == "I think ":
+        shown += event.delta if isinstance(event, Text) else ""
+        if shown == "I think ":
             skip_time(61)
     result = event.result
     assert (result.stop_reason, result.text) == ("timeout", "I think ")

@@ -14,8 +14,7 @@ import weakref
 import pytest
 
 from toolloop_jupyter import Harness, aagent
-from toolloop_jupyter.core.execution import explain_error
-from toolloop_jupyter.core.execution import runner as workers
+from toolloop_jupyter.core.execution import explain_error, runner
 from toolloop_jupyter.core.results import cut_traceback
 from toolloop_jupyter.core.tools.tool import tool
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
@@ -182,7 +181,7 @@ async def test_a_tools_own_timeout_error_is_not_ours():
 
 async def test_calls_one_after_the_other_share_a_thread(monkeypatch):
     """After a call, the thread waits, and takes the next call. If no call comes, the thread ends."""
-    monkeypatch.setattr(workers, "IDLE", 600)
+    monkeypatch.setattr(runner, "IDLE", 600)
 
     def quick():
         """Be quick."""
@@ -195,7 +194,7 @@ async def test_calls_one_after_the_other_share_a_thread(monkeypatch):
     assert first.startswith("toolloop-tool")
     ours = [thread for thread in threading.enumerate() if str(thread.ident) == first.split()[1]]
     assert [thread.name for thread in ours] == ["toolloop-idle"]
-    monkeypatch.setattr(workers, "IDLE", 0.1)
+    monkeypatch.setattr(runner, "IDLE", 0.1)
     again = await aagent(Harness.TOOL_LOOP, "Go.", model=model, tools=[quick])
     assert [one.output for one in again.tool_results] == [first]
     ours[0].join(60)

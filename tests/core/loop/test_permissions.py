@@ -193,8 +193,8 @@ async def test_the_strictest_wins_and_says_why(policy, own, becomes, why):
     result = session.results[0].tool_results[0]
     assert bool(ran) is (becomes != "deny")
     assert bool(seen) is (becomes == "ask")
-    said = seen[0][1] if seen else result.output
-    assert why is None or why in said
+    why_given = seen[0][1] if seen else result.output
+    assert why is None or why in why_given
 
 
 async def test_nobody_is_asked_about_a_call_that_cannot_run():
@@ -439,11 +439,11 @@ def test_settings_that_only_look_like_modes_are_refused(answer):
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
 async def test_settings_that_came_in_unchecked_ask(answer):
     """If an unchecked policy or setting of a tool got into a run, a value of a wrong type means "ask"."""
-    for run, own in ((answer, None), ("full", answer)):
+    for run, of_tool in ((answer, None), ("full", answer)):
         ran = []
         session = session_of([make("f", ran)], call("f"))
         tools = tuple(
-            dataclasses.replace(one, settings=dataclasses.replace(one.settings, permissions=own))
+            dataclasses.replace(one, settings=dataclasses.replace(one.settings, permissions=of_tool))
             for one in session.config.tools
         )
         session.config = dataclasses.replace(session.config, approvals=Approvals(run), tools=tools)

@@ -56,10 +56,10 @@ async def test_each_way_to_end_has_its_status(turn, permissions, status):
         permissions=permissions,
         on_approval=lambda _: False,
     )
-    (found,) = result.tool_results
-    assert (found.status, found.is_error) == (status, status != "done")
-    assert found.ran == (status in ("done", "failed"))
-    assert (found.decision is not None) == (status == "denied")
+    (tool_result,) = result.tool_results
+    assert (tool_result.status, tool_result.is_error) == (status, status != "done")
+    assert tool_result.ran == (status in ("done", "failed"))
+    assert (tool_result.decision is not None) == (status == "denied")
 
 
 def test_a_result_made_by_hand_has_a_status():
@@ -82,10 +82,12 @@ async def test_edits_and_cuts_are_data():
     async for event in session.astream("Go."):
         if isinstance(event, Approval):
             event.allow({"times": 5_000})
-    (found,) = session.results[0].tool_results
-    assert (found.edited, found.status) == ({"times": 5_000}, "done")
-    assert found.cut == 5_000 - len(found.returned) > 3_000
-    assert found.output == f'The person edited the arguments to {{"times": 5000}}.\n{found.returned}'
+    (tool_result,) = session.results[0].tool_results
+    assert (tool_result.edited, tool_result.status) == ({"times": 5_000}, "done")
+    assert tool_result.cut == 5_000 - len(tool_result.returned) > 3_000
+    assert (
+        tool_result.output == f'The person edited the arguments to {{"times": 5000}}.\n{tool_result.returned}'
+    )
 
 
 SHARED: list[int] = []
@@ -121,10 +123,10 @@ async def test_values_that_change_at_the_last_moment_do_not_run():
         permissions={"send": "full"},
         observer=Meddles(lambda: SHARED.append(2)),
     )
-    (found,) = (await session.arun("Go.")).tool_results
-    assert (ran, found.status, found.ran) == ([], "refused", False)
-    assert "some arguments were changed by other code after they were checked (items)" in found.output
-    assert found.decision.by == "policy"
+    (tool_result,) = (await session.arun("Go.")).tool_results
+    assert (ran, tool_result.status, tool_result.ran) == ([], "refused", False)
+    assert "some arguments were changed by other code after they were checked (items)" in tool_result.output
+    assert tool_result.decision.by == "policy"
 
 
 async def test_a_function_that_changes_at_the_last_moment_does_not_run():
@@ -147,9 +149,9 @@ async def test_a_function_that_changes_at_the_last_moment_does_not_run():
         on_approval=lambda _: True,
         observer=Meddles(change),
     )
-    (found,) = (await session.arun("Go.")).tool_results
-    assert (ran, found.status, found.ran) == ([], "refused", False)
-    assert "the function 'send' was changed" in found.output
+    (tool_result,) = (await session.arun("Go.")).tool_results
+    assert (ran, tool_result.status, tool_result.ran) == ([], "refused", False)
+    assert "the function 'send' was changed" in tool_result.output
 
 
 @pytest.mark.parametrize("when", ["before it runs", "while it runs"])
@@ -188,8 +190,8 @@ async def test_an_approved_call_that_is_cut_keeps_its_decision(when):
     stopping = asyncio.ensure_future(stop())
     _ = [event async for event in stream]
     await stopping
-    (found,) = stream.result.tool_results
-    assert (found.status, found.ran) == ("cancelled", when == "while it runs")
-    assert (found.decision.allowed, found.decision.by) == (True, "callback")
-    assert when[:6] in found.output
+    (tool_result,) = stream.result.tool_results
+    assert (tool_result.status, tool_result.ran) == ("cancelled", when == "while it runs")
+    assert (tool_result.decision.allowed, tool_result.decision.by) == (True, "callback")
+    assert when[:6] in tool_result.output
     assert validate(await session.history()) == []

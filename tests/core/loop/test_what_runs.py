@@ -181,9 +181,9 @@ async def test_edits_are_validated_once_and_run_as_validated():
         edited["order"]["name"] = "bomb"
 
     result = await desk.run(decide)
-    told = result.approvals[0].decision.arguments
-    assert ran == [("pens", told["order"]["number"], ["a"])]
-    assert told["tags"] == ["a"]
+    recorded = result.approvals[0].decision.arguments
+    assert ran == [("pens", recorded["order"]["number"], ["a"])]
+    assert recorded["tags"] == ["a"]
     assert result.tool_results[0].output.startswith("The person edited the arguments to")
 
 

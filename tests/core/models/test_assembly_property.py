@@ -85,10 +85,10 @@ def check(text, reasoning, calls, seed):
     ids = rng.random() < 0.7
     named = [(f"c{n}" if ids else "", *call) for n, call in enumerate(calls)]
     assembly = Assembly(NAMES)
-    told = [assembly.add(delta) for delta in deltas(rng, text, reasoning, named)]
+    shown = [assembly.add(delta) for delta in deltas(rng, text, reasoning, named)]
     message = assembly.message()
-    assert "".join(t for t, _ in told) == text
-    assert "".join(r for _, r in told) == reasoning
+    assert "".join(t for t, _ in shown) == text
+    assert "".join(r for _, r in shown) == reasoning
     assert (message["content"] or "") == (text if text.strip() or not calls else "")
     assert message.get("reasoning_content", "") == reasoning
     made = message.get("tool_calls", [])

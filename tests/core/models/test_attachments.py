@@ -18,9 +18,9 @@ from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.notebook.live.view import CellRun
 from toolloop_jupyter.notebook.transcript import steps
-from toolloop_jupyter.notebook.transcript.blocks import head
-from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
-from toolloop_jupyter.notebook.transcript.values import attachment_block
+from toolloop_jupyter.notebook.transcript.blocks import draw_head
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, write_markdown
+from toolloop_jupyter.notebook.transcript.values import draw_attachment
 from toolloop_jupyter.teaching import tape
 from toolloop_jupyter.teaching.scripted import ScriptedModel, deltas
 
@@ -129,8 +129,8 @@ async def test_a_picture_is_shown_as_data_and_again():
     html = make_bundle(render(result))["text/html"]
     assert f'<img src="{ADDRESS}"' in html
     assert html.index("Here:") < html.index('<img src="data:image/png') < html.index("On x")
-    assert "PNG picture" in to_markdown(result)
-    assert "On x" in to_markdown(result)
+    assert "PNG picture" in write_markdown(result)
+    assert "On x" in write_markdown(result)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_a_picture_is_shown_as_data_and_again():
 )
 def test_what_is_no_picture_is_a_line(attachment):
     """Only checked data of a picture becomes an image. Anything else is shown by its name, as inert text."""
-    block = attachment_block(attachment)
+    block = draw_attachment(attachment)
     assert "<img" not in block.html
     assert "<script" not in block.html
     assert "p&lt;b" in block.html
@@ -170,9 +170,9 @@ async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
     """The live page shows a picture at its place. If it would exceed the limit for a run, a line replaces it."""
     small = Attachment("picture", "small", ADDRESS)
     large = Attachment("picture", "large", f"data:image/png;base64,{PNG}AAAA")
-    monkeypatch.setattr(steps, "OF_RUN", len(attachment_block(small).html))
+    monkeypatch.setattr(steps, "OF_RUN", len(draw_attachment(small).html))
     cell = Cell()
-    run = CellRun(cell, head("m", []))
+    run = CellRun(cell, draw_head("m", []))
     for event in (Text("Here: "), small, large, Text("Done.")):
         await run.take(event)
     await run.caught_up()

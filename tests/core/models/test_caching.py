@@ -228,11 +228,13 @@ async def test_what_providers_tell(serve, name):
     """
     make, usage = TOLD[name]
     result = await aagent(LOOP, "Go.", **make(serve))
-    told = result.usage
+    counted = result.usage
     if name == "nobody tells":
-        assert (told.cache_read_tokens, told.cache_write_tokens) == (None, None)
+        assert (counted.cache_read_tokens, counted.cache_write_tokens) == (None, None)
     else:
-        assert (told, told.cache_write_tokens or None) == (usage, usage.cache_write_tokens), result.error
+        assert (counted, counted.cache_write_tokens or None) == (usage, usage.cache_write_tokens), (
+            result.error
+        )
 
 
 @pytest.mark.parametrize("name", ["anthropic", "openai", "gemini"])

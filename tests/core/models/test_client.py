@@ -21,8 +21,7 @@ from support.slow_import import slow_import
 from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
-from toolloop_jupyter.core.models import call as model
-from toolloop_jupyter.core.models import client
+from toolloop_jupyter.core.models import call, client
 from toolloop_jupyter.teaching import ScriptedModel
 
 TESTS = Path(__file__).parents[2]
@@ -142,9 +141,9 @@ def test_a_module_whose_import_goes_on_is_not_loaded(monkeypatch):
     vars(module)["acompletion"] = None
     module.__spec__ = spec = importlib.machinery.ModuleSpec("litellm", None)
     monkeypatch.setitem(sys.modules, "litellm", module)
-    assert client.litellm_loaded()
+    assert client.is_litellm_loaded()
     vars(spec)["_initializing"] = True  # as `import` sets it
-    assert not client.litellm_loaded()
+    assert not client.is_litellm_loaded()
 
 
 @pytest.mark.parametrize("collects", [True, False])
@@ -296,7 +295,7 @@ async def test_another_refusal_is_no_reason_to_ask_again(serve):
     result = await run(server, tools=[f])
     assert result.stop_reason == "runtime_error"
     assert len(server.requests) == 1
-    assert (server.base_url, "openai/m") not in model._refused
+    assert (server.base_url, "openai/m") not in call._refused
 
 
 @pytest.mark.parametrize(("level", "passes"), [(logging.WARNING, False), (logging.DEBUG, True)])
@@ -306,8 +305,8 @@ def test_lines_on_the_price_list_stay_out(
     """No cell shows LiteLLM's messages about its price list, whoever imported it. Other warnings are shown, and all messages that the user asked for."""
     client.leave_out_price_list()
     client.leave_out_price_list()
-    logger, said = logging.getLogger("LiteLLM"), io.StringIO()
-    handler = logging.StreamHandler(said)
+    logger, logged = logging.getLogger("LiteLLM"), io.StringIO()
+    handler = logging.StreamHandler(logged)
     monkeypatch.setattr(logger, "level", level)
     logger.addHandler(handler)
     logger._cache.clear()  # type: ignore[attr-defined]
@@ -317,5 +316,5 @@ def test_lines_on_the_price_list_stay_out(
         logger.warning("something else")
     finally:
         logger.removeHandler(handler)
-    assert said.getvalue().count("cost map") == (2 if passes else 0)
-    assert "something else" in said.getvalue()
+    assert logged.getvalue().count("cost map") == (2 if passes else 0)
+    assert "something else" in logged.getvalue()

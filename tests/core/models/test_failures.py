@@ -120,7 +120,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x1b[0m\u202eback\x9b31m\u200b\x08 end"
 def test_errors_carry_no_control_sequence():
     """No error has a control sequence, whether the text comes from a provider, a model or a person."""
     happened, _ = explain(ValueError(f"bad: {HOSTILE}"), Request("openai/x", []))
-    said, _ = explain(PlainRefusal(f"one\ntwo {HOSTILE}", 400), Request("toolloop/x", []))
+    refusal, _ = explain(PlainRefusal(f"one\ntwo {HOSTILE}", 400), Request("toolloop/x", []))
     errors = [
         RunFailed(HOSTILE),
         OutputInvalid(f"{HOSTILE}: Extra inputs are not permitted", raw=HOSTILE),
@@ -128,11 +128,11 @@ def test_errors_carry_no_control_sequence():
         HistoryInvalid([HOSTILE]),
         ToolDefinitionError([HOSTILE, HOSTILE]),
     ]
-    shown = [happened, said, *(f"{e}{e!r}{e._render_traceback_()}" for e in errors)]
+    shown = [happened, refusal, *(f"{e}{e!r}{e._render_traceback_()}" for e in errors)]
     assert [text for text in shown if any(c in text for c in HOSTILE if not c.isprintable())] == []
     assert "\\x1b" not in str(shown)
     assert happened == "ValueError: bad: redback end"
-    assert said == "one\ntwo redback end", "its lines stay"
+    assert refusal == "one\ntwo redback end", "its lines stay"
 
 
 def test_answers_of_the_line_magic_carry_none(capsys):
@@ -254,7 +254,7 @@ def test_a_long_error_is_cut():
 def test_of_megabytes_of_an_error_only_a_part_is_read(text, monkeypatch):
     """A server may answer with anything, so patterns are tried only on the beginning of its answer."""
     read = []
-    monkeypatch.setattr(failures, "plain", lambda text: read.append(len(text)) or text)
+    monkeypatch.setattr(failures, "make_text_plain", lambda text: read.append(len(text)) or text)
     monkeypatch.setattr(failures, "hide_suspected", lambda text: read.append(len(text)) or text)
     happened, _ = explain(ProviderError(f"{text}, Not Found", 500), Request("openai/m", []))
     assert len(happened) < 1_000

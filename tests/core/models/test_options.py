@@ -112,9 +112,9 @@ async def check_refused(ours, other, model, kwargs, words):
             api_key=KEY,
             options=ToolLoopOptions(completion_kwargs=kwargs),
         )
-    said = str(caught.value)
-    assert all(word in said for word in words)
-    assert "\n" not in said
+    message = str(caught.value)
+    assert all(word in message for word in words)
+    assert "\n" not in message
     assert other.requests == []
     assert ours.requests == []
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.asking import PASSED
-from toolloop_jupyter.core.models import providers as provider
+from toolloop_jupyter.core.models import providers
 from toolloop_jupyter.core.models.client import ensure, load_litellm
 from toolloop_jupyter.core.models.providers import Delta, ProviderError, ProviderRequest
 
@@ -18,7 +18,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
 
 
-def answering(*deltas: Delta, seen: list[ProviderRequest] | None = None) -> provider.Respond:
+def answering(*deltas: Delta, seen: list[ProviderRequest] | None = None) -> providers.Respond:
     async def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
         if seen is not None:
             seen.append(request)
@@ -48,7 +48,7 @@ def merged(got: list[Any], name: str) -> list[Any]:
 
 async def test_every_field_of_a_delta_reaches_the_caller() -> None:
     """Text, reasoning, thinking blocks, parallel calls and provider fields come out of LiteLLM unchanged."""
-    provider.provide(
+    providers.provide(
         "probe",
         answering(
             {"content": "Hel"},
@@ -97,7 +97,7 @@ async def test_usage_survives_wherever_it_comes() -> None:
         [{"content": "x"}, {"finish_reason": "length"}, {"usage": USAGE}],
     ]
     for order in orders:
-        provider.provide("probe", answering(*order))
+        providers.provide("probe", answering(*order))
         got = await chunks("probe/x")
         assert got[-1].usage.total_tokens == 10
         assert "length" in [c.choices[0].finish_reason for c in got if c.choices]
@@ -106,7 +106,7 @@ async def test_usage_survives_wherever_it_comes() -> None:
 async def test_options_reach_the_provider() -> None:
     """Tools, formats and sampling options reach the model, even those that LiteLLM refuses for unknown providers."""
     seen: list[ProviderRequest] = []
-    provider.provide("probe", answering({"content": "x"}, seen=seen))
+    providers.provide("probe", answering({"content": "x"}, seen=seen))
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
     await chunks(
         "probe/x",
@@ -140,7 +140,7 @@ async def test_options_reach_the_provider() -> None:
 
 async def test_without_streaming_the_whole_message_comes() -> None:
     """`acompletion()` without stream=True returns one message with text, calls, reasoning and usage."""
-    provider.provide(
+    providers.provide(
         "probe",
         answering(
             {"content": "Hi "},
@@ -187,7 +187,7 @@ async def test_a_refused_request_raises_from_acompletion(
     def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
         raise ProviderError("not today", status, {"retry-after": "3"})
 
-    provider.provide("probe", respond)
+    providers.provide("probe", respond)
     ensure("probe/x")
     litellm = load_litellm()
     with pytest.raises(getattr(litellm, name), match="not today") as caught:
@@ -201,7 +201,7 @@ async def test_a_refused_request_raises_from_acompletion(
 
 async def test_an_error_in_the_middle_breaks_the_stream() -> None:
     """The text so far arrives. Then LiteLLM's error for a broken stream is raised, which contains the error for the status."""
-    provider.provide("probe", answering({"content": "par"}, {"raise": ProviderError("gone", 503)}))
+    providers.provide("probe", answering({"content": "par"}, {"raise": ProviderError("gone", 503)}))
     ensure("probe/x")
     litellm = load_litellm()
     stream = await litellm.acompletion(
@@ -218,7 +218,7 @@ async def test_an_error_in_the_middle_breaks_the_stream() -> None:
 
 async def test_its_models_cost_nothing_rather_than_something_unknown() -> None:
     """In LiteLLM's own price list, the models cost 0.0, and take tools and schemas."""
-    provider.provide("probe", answering({"content": "x"}))
+    providers.provide("probe", answering({"content": "x"}))
     ensure("probe/x")
     litellm = load_litellm()
     assert litellm.completion_cost(model="probe/x", prompt="a", completion="b") == 0.0
@@ -229,7 +229,7 @@ async def test_its_models_cost_nothing_rather_than_something_unknown() -> None:
 async def test_registering_again_changes_nothing_and_survives_a_reset_of_the_map() -> None:
     """`ensure()` adds one entry, however often it is called. If other code has replaced the list, it adds the entry again."""
     litellm = load_litellm()
-    provider.provide("probe", answering({"content": "x"}))
+    providers.provide("probe", answering({"content": "x"}))
     for _ in range(3):
         ensure("probe/x")
     assert [item["provider"] for item in litellm.custom_provider_map].count("probe") == 1
@@ -242,15 +242,15 @@ async def test_registering_again_changes_nothing_and_survives_a_reset_of_the_map
 async def test_deltas_given_to_it_are_not_changed() -> None:
     """LiteLLM adds an index and a type to a call. The provider's own objects do not change."""
     fragment: Delta = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
-    provider.provide("probe", answering(fragment))
+    providers.provide("probe", answering(fragment))
     await chunks("probe/x", tools=[TOOL])
     assert fragment == {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
 
 
 def test_other_models_are_not_ours() -> None:
     """Models of real providers are not changed. A name without a slash is not one of our models."""
-    assert not provider.is_ours("openai/gpt-4o")
-    assert not provider.is_ours("toolloop")
+    assert not providers.is_ours("openai/gpt-4o")
+    assert not providers.is_ours("toolloop")
 
 
 def test_providing_does_not_import_litellm() -> None:

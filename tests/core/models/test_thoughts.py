@@ -52,13 +52,13 @@ def check(pieces):
     text = "".join(pieces)
     reasoning, content = parse_content_for_reasoning(text)
     assembly = Assembly()
-    told = [assembly.add({"content": piece}) for piece in pieces]
+    shown = [assembly.add({"content": piece}) for piece in pieces]
     rest, _ = assembly.end()
     message = assembly.message()
     assert (message["content"], message.get("reasoning_content", "")) == (content, reasoning or "")
-    assert "".join(t for t, _ in told) + rest == content
+    assert "".join(t for t, _ in shown) + rest == content
     if reasoning:
-        assert "".join(r for _, r in told) == reasoning
+        assert "".join(r for _, r in shown) == reasoning
 
 
 @pytest.mark.parametrize("text", TEXTS)

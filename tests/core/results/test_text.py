@@ -420,11 +420,11 @@ def test_an_error_that_was_raised_is_told_with_its_traceback() -> None:
     try:
         json.loads("{")
     except ValueError as error:
-        told = describe(error, name_code=lambda text: text.replace(__file__, "Cell In[3]"))
-    assert told.text.startswith('Traceback (most recent call last):\n  File "Cell In[3]"')
-    assert 'json.loads("{")' in told.text
-    assert "decoder.py" not in told.text
-    assert told.text.splitlines()[-1].startswith("json.decoder.JSONDecodeError: ")
+        described = describe(error, name_code=lambda text: text.replace(__file__, "Cell In[3]"))
+    assert described.text.startswith('Traceback (most recent call last):\n  File "Cell In[3]"')
+    assert 'json.loads("{")' in described.text
+    assert "decoder.py" not in described.text
+    assert described.text.splitlines()[-1].startswith("json.decoder.JSONDecodeError: ")
     assert describe(ValueError("no"), name_code=str).text == "ValueError: no"
     assert len(describe(error_with("x" * 50_000), 2_000, str).text) <= 2_000
 

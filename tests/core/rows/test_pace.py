@@ -11,7 +11,7 @@ import time
 import pytest
 
 import toolloop_jupyter as tl
-from support import pace as machine
+from support import pace as pace_module
 from support.clock import skip_time
 from support.servers import Entry, answer, calls, failure
 from toolloop_jupyter import amap
@@ -272,7 +272,7 @@ async def test_a_cancel_from_another_thread():
         run.cancel()
 
     threading.Thread(target=stop).start()
-    with machine.Pace() as here:
+    with pace_module.Pace() as here:
         rows = await run.collect()
         took = time.monotonic() - at[0]
     assert took < 0.5 * here.slowdown
@@ -297,10 +297,10 @@ async def test_an_interrupt_leaves_what_there_is():
 
 async def test_progress_is_told():
     """The progress of a run says how many rows run and have ended; `waiting` and `left` follow from it."""
-    told = []
+    seen = []
 
     def model(row: dict[str, str]) -> ScriptedModel:
-        told.append(run.progress)
+        seen.append(run.progress)
         return ScriptedModel(error("bad", 400))
 
     config = build_config(model=ModelOfRow(model))
@@ -308,11 +308,11 @@ async def test_progress_is_told():
     assert (run.progress.waiting, run.progress.left) == (4, None)
     collecting = asyncio.ensure_future(run.collect())
     while not collecting.done():
-        told.append(run.progress)
+        seen.append(run.progress)
         await asyncio.sleep(0)
-    assert (told[0].waiting, told[0].running) == (4, 0)
-    assert max(one.running for one in told) == 1
-    assert {one.failed for one in told} >= {0, 1, 2, 3}
+    assert (seen[0].waiting, seen[0].running) == (4, 0)
+    assert max(one.running for one in seen) == 1
+    assert {one.failed for one in seen} >= {0, 1, 2, 3}
     last = run.progress
     assert (last.done, last.failed, last.running, last.waiting, last.left) == (0, 4, 0, 0, 0)
     assert [row.number for row in last.last] == [1, 2, 3]

@@ -79,13 +79,13 @@ async def test_polars():
 async def test_names_are_columns_else_variables():
     """A column comes before a variable of the same name. Braces in a cell are not filled in. Other braces stay as typed."""
     variables = {"product": "tea", "text": "no"}
-    found = await amap(
+    rows = await amap(
         "{{product}}: {{text}} {{ text }} {{not a name}} {x}",
         [{"text": "{{product}}"}],
         model=echo(),
         variables=variables,
     )
-    assert found[0].answer == "tea: {{product}} {{product}} {{not a name}} {x}"
+    assert rows[0].answer == "tea: {{product}} {{product}} {{not a name}} {x}"
 
 
 async def test_values_that_are_no_texts():
@@ -116,9 +116,9 @@ def test_cells_are_told_as_values_of_any_prompt():
     given = [raised, pd.DataFrame({"a": [1]}), "text ", Word.A, {"k": [None]}]
     table = Table([{"value": value} for value in given])
     prompt = RowPrompt("{{value}}|{{other}}", table, {"other": raised}, lambda code: code.upper())
-    told = [tell_text(Named("value", value), lambda code: code.upper()) for value in given]
-    assert [prompt.fill(row) for row in table] == [f"{text}|{told[0]}" for text in told]
-    assert "IN FAIL" in told[0]
+    texts = [tell_text(Named("value", value), lambda code: code.upper()) for value in given]
+    assert [prompt.fill(row) for row in table] == [f"{text}|{texts[0]}" for text in texts]
+    assert "IN FAIL" in texts[0]
 
 
 async def test_a_cell_without_a_text_is_an_error_of_its_row():
@@ -183,8 +183,8 @@ async def test_an_iterable_is_read_as_rows_are_needed():
         ended += 1
         return last(messages)
 
-    found = await amap("{{n}}", rows(), model=ScriptedModel(answer), concurrency=2)
-    assert len(found) == 20
+    answers = await amap("{{n}}", rows(), model=ScriptedModel(answer), concurrency=2)
+    assert len(answers) == 20
     assert max(ahead) <= 3
 
 
@@ -195,9 +195,9 @@ async def test_a_generator_that_raises():
         yield "a"
         raise OSError("the file is gone")
 
-    found = await amap("{{row}}", rows(), model=echo())
-    assert [row.answer for row in found] == ["a"]
-    assert found.message == "row 1 could not be read: OSError: the file is gone"
+    ended = await amap("{{row}}", rows(), model=echo())
+    assert [row.answer for row in ended] == ["a"]
+    assert ended.message == "row 1 could not be read: OSError: the file is gone"
 
 
 async def test_no_rows():

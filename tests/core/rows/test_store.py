@@ -396,10 +396,10 @@ def test_a_process_that_is_killed_twice(tmp_path):
         counts = Counter(asked.read_text().splitlines())
         lines = [line for line in store.read_bytes().splitlines(keepends=True)[1:] if line.endswith(b"\n")]
         paid |= {prompt: counts[prompt] for prompt in (json.loads(line)["prompt"] for line in lines)}
-    frame, said = start(asked, store).communicate(timeout=60)
+    frame, errors = start(asked, store).communicate(timeout=60)
     counts = Counter(asked.read_text().splitlines())
     assert frame == undisturbed
-    assert "from the store" in said
+    assert "from the store" in errors
     assert len(paid) >= 20
     assert {prompt: counts[prompt] for prompt in paid} == paid  # none was asked again
     assert counts.total() <= 2 * 40 + 2 * 2 * 3  # beside them only what was under way when it was killed
@@ -411,8 +411,8 @@ def test_two_processes_on_one_file(tmp_path):
     store = tmp_path / "rows.jsonl"
     first = start(tmp_path / "asked", store, 60)
     wait_for_lines(store, 1, first)
-    _, said = start(tmp_path / "asked", store).communicate(timeout=30)
-    assert "'rows.jsonl' is in use by another run" in said
+    _, errors = start(tmp_path / "asked", store).communicate(timeout=30)
+    assert "'rows.jsonl' is in use by another run" in errors
     first.kill()
     first.communicate()
     opened = Store(store)

@@ -20,7 +20,7 @@ import pytest
 from pydantic import BaseModel
 
 import toolloop_jupyter as tl
-from support import pace as machine
+from support import pace
 from support.servers import answer, failure
 from support.signals import KILL
 from toolloop_jupyter import amap
@@ -335,7 +335,7 @@ async def test_a_stop(pool):
     run = RowsRun(config, "{{row}}", list("abcd") * 100, RowsOptions(executor=pool, concurrency=2))
     collecting = tl.core.rows.run.asyncio.ensure_future(run.collect())
     await tl.core.rows.run.asyncio.sleep(0.5)
-    with machine.Pace() as here:
+    with pace.Pace() as here:
         began = time.monotonic()
         run.cancel()
         await collecting

@@ -71,10 +71,10 @@ def test_each_step_in_another_thread(call, begun_here):
     one.
     """
     stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
-    found = [next(stream)] if begun_here else []
+    events = [next(stream)] if begun_here else []
     while event := in_a_thread(lambda: next(stream, None)):
-        found.append(event)
-    assert names(found) == EVENTS
+        events.append(event)
+    assert names(events) == EVENTS
     assert stream.result.text == "It is 8."
 
 
@@ -173,7 +173,7 @@ def test_two_turns_of_a_session(call):
 
 def test_an_interrupt(call):
     """Ctrl-C while the main thread waits for an event cancels the turn. Its tool can clean up, and the history stays valid."""
-    log, found = [], signal.signal(signal.SIGINT, signal.default_int_handler)
+    log, old_handler = [], signal.signal(signal.SIGINT, signal.default_int_handler)
     begun, is_read, pressed = threading.Event(), threading.Event(), []
 
     async def slow() -> str:
@@ -202,7 +202,7 @@ def test_an_interrupt(call):
             with pytest.raises(KeyboardInterrupt, match="the run was stopped"):
                 next(stream)
             took = time.monotonic() - pressed[0]
-        signal.signal(signal.SIGINT, found)
+        signal.signal(signal.SIGINT, old_handler)
         assert took < 3 * pace.slowdown
         assert log == ["cleaned up"]
         assert [m["role"] for m in session.history()] == ["user", "assistant", "tool"]
@@ -273,7 +273,7 @@ SYNC_CALLS = {
     "stream": (lambda: next(agent(LOOP, "Go", model=ScriptedModel("x"), stream=True)), "async for event in"),
     "session": (lambda: agent_session(LOOP, model=ScriptedModel("x")).start(), "async with aagent_session("),
     "show": (lambda: tl.show(agent(LOOP, "Go", model=ScriptedModel("x"), stream=True)), "await show(aagent("),
-    "cell magic": (lambda: extension._cell_magic("", "Go"), "a cell of its own"),
+    "cell magic": (lambda: extension._run_cell_magic("", "Go"), "a cell of its own"),
 }
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from toolloop_jupyter.core.text import keys as hiding
+from toolloop_jupyter.core.text import keys as keys_module
 from toolloop_jupyter.core.text.keys import KeyFilter, hide, hide_in, remember
 from toolloop_jupyter.teaching import tape
 
@@ -23,7 +23,7 @@ KEY = "opaque+Q7/x9.Zp3wVtAB"
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     """Exactly one key is known, whatever other tests have used."""
-    monkeypatch.setattr(hiding, "_known", {})
+    monkeypatch.setattr(keys_module, "_known", {})
     remember([KEY])
 
 
@@ -119,21 +119,21 @@ def test_one_rule_for_names(name, does):
     address.
     """
     secret = "Ab1Cd2Ef3Gh4"
-    assert hiding.names_key(name) is does
-    assert hiding.holds_key(name, secret) is does
-    assert hiding.holds_key("extra_body", {"safety": [{name: secret}]}) is does
-    assert list(hiding.find_keys(name, secret)) == [secret] * does
+    assert keys_module.names_key(name) is does
+    assert keys_module.holds_key(name, secret) is does
+    assert keys_module.holds_key("extra_body", {"safety": [{name: secret}]}) is does
+    assert list(keys_module.find_keys(name, secret)) == [secret] * does
     assert tape.list_options({"extra_body": {name: secret}}) == {
         "extra_body": {name: "…" if does else secret}
     }
-    assert (secret in hiding.leave_out_user(f"https://example.org/?{name}={secret}")) is not does
+    assert (secret in keys_module.leave_out_user(f"https://example.org/?{name}={secret}")) is not does
 
 
 @pytest.mark.parametrize("user", ["u:p@", "u:p@ss@", "u:a@b@c@", "u@"])
 def test_a_user_and_a_password_in_an_address(user):
     """Everything before the last `@` is left out, because a password may contain an `@`."""
     assert (
-        hiding.leave_out_user(f"at http://{user}h.example/p and https://{user}h2")
+        keys_module.leave_out_user(f"at http://{user}h.example/p and https://{user}h2")
         == "at http://h.example/p and https://h2"
     )
 
@@ -168,7 +168,7 @@ def test_plain_data_is_copied_without_it():
     assert hide_in(data) == {"a": ["[key]", 1, None, {"b": "x [key]"}], "[key]": True}
     assert data["a"][0] == KEY
     row = {"pk_customer_id": "sk-proj-0123456789", "password": [1]}
-    assert hide_in(row, hiding.hide_suspected, hiding.names_key) == {
+    assert hide_in(row, keys_module.hide_suspected, keys_module.names_key) == {
         "pk_customer_id": "[key]",
         "password": "…",
     }
@@ -297,7 +297,7 @@ def seconds(work):
 @pytest.mark.parametrize(("first", "more"), LONG.values(), ids=LONG)
 def test_the_work_grows_with_the_text(rule, first, more):
     """Four times the text takes about four times as long. With a quadratic rule, it would take sixteen times as long."""
-    pattern = hiding._make_patterns(KEY)[0]
+    pattern = keys_module._make_patterns(KEY)[0]
 
     def pieces(text):
         stream = KeyFilter()
@@ -309,7 +309,7 @@ def test_the_work_grows_with_the_text(rule, first, more):
         "KeyFilter in pieces": pieces,
         "take_out": pattern.take_out,
         "find_unfinished": pattern.find_unfinished,
-        "leave_out_user": hiding.leave_out_user,
+        "leave_out_user": keys_module.leave_out_user,
     }[rule]
     small, large = (first + more * (size // len(more)) + " x " + KEY for size in (5_000, 20_000))
     assert seconds(lambda: work(large)) < 10 * seconds(lambda: work(small)) + 0.002
@@ -343,11 +343,11 @@ def test_keys_that_litellm_finds_by_itself_are_known(monkeypatch):
     """Keys in the environment and in LiteLLM's attributes are found, also in an attribute that was added later."""
     litellm = pytest.importorskip("litellm")
     keys = {name: f"made-up-{name}-Zp3wVtAB" for name in ("variable", "openai", "new")}
-    assert not set(keys.values()) & set(hiding.find_environment_keys())
+    assert not set(keys.values()) & set(keys_module.find_environment_keys())
     monkeypatch.setenv("SOME_API_KEY", keys["variable"])
     monkeypatch.setattr(litellm, "openai_key", keys["openai"])
     monkeypatch.setattr(litellm, "some_new_key", keys["new"], raising=False)
-    assert set(keys.values()) <= set(hiding.find_environment_keys())
+    assert set(keys.values()) <= set(keys_module.find_environment_keys())
 
 
 def test_a_run_may_begin_while_another_prints():

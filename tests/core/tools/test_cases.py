@@ -251,9 +251,9 @@ def test_c22_every_array_has_items():
             for child in node:
                 yield from arrays(child)
 
-    found = list(arrays(tool.parameters))
-    assert len(found) > 6
-    assert all("items" in array for array in found)
+    found_arrays = list(arrays(tool.parameters))
+    assert len(found_arrays) > 6
+    assert all("items" in array for array in found_arrays)
 
 
 def test_c23_a_recursive_schema_is_small():

@@ -168,9 +168,9 @@ def test_schemas_are_json_schemas_and_take_what_the_functions_got():
             continue
         for sent, *_ in row.takes:
             bound = made.bind(sent)
-            found = list(validator.iter_errors(bound.json))
+            errors = list(validator.iter_errors(bound.json))
             # What a model has sent beside the schema is shown as well.
-            problems = [error.message for error in found if error.validator != "additionalProperties"]
+            problems = [error.message for error in errors if error.validator != "additionalProperties"]
             assert not problems, (row.signature, bound.json, problems)
             checked += 1
     assert checked > 80

@@ -758,7 +758,7 @@ class TestDecorator:
 class TestContext:
     def test_is_hidden_and_filled(self):
         """The model never sees the parameter, and the function gets the context of its call."""
-        told = []
+        reports = []
 
         def work(n: int, context: ToolContext):
             context.progress(1, n, "half")
@@ -769,8 +769,8 @@ class TestContext:
         assert made.context_parameter == "context"
         assert "context" not in made.parameters["properties"]
         assert "context" not in bound.json
-        assert bound.run(ToolContext("c1", told.append)) == "c1"
-        assert told == [Progress(1, 2, "half")]
+        assert bound.run(ToolContext("c1", reports.append)) == "c1"
+        assert reports == [Progress(1, 2, "half")]
 
     def test_by_hand(self):
         """If your code calls the tool, the reports of the context are not shown."""

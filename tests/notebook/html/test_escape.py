@@ -1,4 +1,4 @@
-"""What is left of foreign HTML."""
+"""The parts of foreign HTML that remain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from toolloop_jupyter.notebook.html.escape import clean_html
 
 
 def test_an_empty_head_is_a_cell():
-    """The corner of a table (pandas writes one) is the head of nothing; heads with words stay heads."""
+    """An empty heading cell (pandas writes one in the corner of a table) becomes an ordinary cell. Headings with words stay
+    headings.
+    """
     clean = clean_html(
         '<table><tr><th scope="col" colspan="2"> </th><th></th><th>a</th></tr><tr><th>b</th><td></td></tr></table>'
     )

@@ -20,7 +20,7 @@ from toolloop_jupyter.notebook.kernel.where import (
     delivers_clicks,
     get_shell,
     has_widgets,
-    in_kernel,
+    is_in_kernel,
 )
 
 
@@ -123,7 +123,7 @@ def test_somebody_redirects_inside_and_across(capsys):
     with capture(kept(got)), contextlib.redirect_stdout(text_file):
         print("redirected")
     assert (text_file.getvalue(), got) == ("redirected\n", [])
-    found, redirect = sys.stdout, contextlib.redirect_stdout(io.StringIO())
+    before, redirect = sys.stdout, contextlib.redirect_stdout(io.StringIO())
     with capture(kept(got)):
         redirect.__enter__()
     redirect.__exit__(None, None, None)
@@ -131,7 +131,7 @@ def test_somebody_redirects_inside_and_across(capsys):
     assert capsys.readouterr().out == "works\n"
     with capture(kept(got)):
         pass
-    sys.stdout = found
+    sys.stdout = before
 
 
 PRINTING = """
@@ -186,7 +186,7 @@ def test_what_is_no_text():
 
 def test_plain_python(capsys):
     """In plain Python, `display` prints the text/plain, `update` shows nothing, and `serving_clicks` does nothing."""
-    assert (get_shell(), in_kernel(), has_widgets(), delivers_clicks()) == (
+    assert (get_shell(), is_in_kernel(), has_widgets(), delivers_clicks()) == (
         None,
         False,
         False,

@@ -15,7 +15,7 @@ import pytest
 from support.signals import interrupt_this_process
 from toolloop_jupyter.core.events import HarnessError, Mistake
 from toolloop_jupyter.notebook.kernel import interrupts
-from toolloop_jupyter.notebook.kernel import sync as bridge
+from toolloop_jupyter.notebook.kernel import sync as sync_module
 from toolloop_jupyter.notebook.kernel.interrupts import allow_interrupts, await_with_cleanup
 from toolloop_jupyter.notebook.kernel.sync import drive
 
@@ -61,10 +61,10 @@ def test_nest_without_a_kernel_or_with_another_loop(monkeypatch):
     """Without a kernel, or if the kernel's loop is not asyncio's own, `nest_loop` says what to write, and changes nothing."""
     before = asyncio.run, "nest_asyncio2" in sys.modules
     with pytest.raises(Mistake, match="there is no kernel here"):
-        bridge.nest_loop()
-    monkeypatch.setattr(bridge, "find_kernel_loop", object)
+        sync_module.nest_loop()
+    monkeypatch.setattr(sync_module, "find_kernel_loop", object)
     with pytest.raises(Mistake, match=r"\(builtins.object\) cannot be entered again: write await main\(\)"):
-        bridge.nest_loop()
+        sync_module.nest_loop()
     assert (asyncio.run, "nest_asyncio2" in sys.modules) == before
 
 
@@ -86,15 +86,15 @@ def test_no_loop_running():
 
 def test_in_a_thread():
     """In another thread, each call makes a loop, and closes it at its end."""
-    found = []
+    loops = []
 
     async def loop():
-        found.append(asyncio.get_running_loop())
+        loops.append(asyncio.get_running_loop())
 
     thread = threading.Thread(target=sync, args=(loop,))
     thread.start()
     thread.join()
-    assert found[0].is_closed()
+    assert loops[0].is_closed()
 
 
 async def test_inside_a_running_loop():

@@ -10,7 +10,7 @@ import pytest
 
 from toolloop_jupyter import Harness, aagent, agent, agent_session
 from toolloop_jupyter.notebook import kernel
-from toolloop_jupyter.notebook.live import presenter as presenting
+from toolloop_jupyter.notebook.live import presenter
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 
@@ -18,7 +18,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 def shell(monkeypatch):
     """A shell in which nothing has run yet."""
     monkeypatch.setattr(kernel, "get_shell", object)
-    monkeypatch.setattr(presenting, "_last", [])
+    monkeypatch.setattr(presenter, "_last", [])
 
 
 def said(text):
@@ -27,14 +27,14 @@ def said(text):
 
 def test_each_way_of_the_api(shell):
     """After `agent()`, `await aagent()`, a stream or a session's turn, its Result is the last one."""
-    assert presenting.last() is None
-    assert agent(Harness.TOOL_LOOP, "go", **said("one")) is presenting.last()
-    assert asyncio.run(awaited()) is presenting.last()
+    assert presenter.get_last() is None
+    assert agent(Harness.TOOL_LOOP, "go", **said("one")) is presenter.get_last()
+    assert asyncio.run(awaited()) is presenter.get_last()
     for _ in agent(Harness.TOOL_LOOP, "go", stream=True, **said("two")):
         pass
-    assert presenting.last().text == "two"
+    assert presenter.get_last().text == "two"
     with agent_session(Harness.TOOL_LOOP, **said("three")) as session:
-        assert session.run("go") is presenting.last()
+        assert session.run("go") is presenter.get_last()
 
 
 async def awaited():
@@ -58,14 +58,14 @@ def test_a_cancelled_run(shell):
             await task
 
     asyncio.run(stop_it())
-    assert presenting.last().stop_reason == "cancelled"
-    assert presenting.last().calls[0].name == "waits"
+    assert presenter.get_last().stop_reason == "cancelled"
+    assert presenter.get_last().calls[0].name == "waits"
 
 
 def test_only_one_is_kept(shell):
     """An earlier Result is not kept in memory, also if a cell has shown it."""
     first = agent(Harness.TOOL_LOOP, "go", **said("one"))
-    presenting.mark_shown(first)
+    presenter.mark_shown(first)
     gone = weakref.ref(first)
     del first
     assert gone() is not None
@@ -76,6 +76,6 @@ def test_only_one_is_kept(shell):
 
 def test_a_script_keeps_none(monkeypatch):
     """Without a shell, no Result is kept."""
-    monkeypatch.setattr(presenting, "_last", [])
+    monkeypatch.setattr(presenter, "_last", [])
     agent(Harness.TOOL_LOOP, "go", **said("one"))
-    assert presenting.last() is None
+    assert presenter.get_last() is None

@@ -13,8 +13,7 @@ from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.api import NOTEBOOK
 from toolloop_jupyter.core.events.errors import HarnessError
 from toolloop_jupyter.notebook import kernel
-from toolloop_jupyter.notebook.live import asking
-from toolloop_jupyter.notebook.live import presenter as presenting
+from toolloop_jupyter.notebook.live import asking, presenter
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
 theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
@@ -123,7 +122,7 @@ async def test_litellms_tool_loop_async(serve, box, double, cell):
     made = await show(loop(litellm.aagent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
     assert isinstance(made, theirs.Result)
     assert (made.text, double.ran) == ("Eight.", [4])
-    assert presenting.last().calls[0].name == "double"  # what `%toolloop show` and `export` have
+    assert presenter.get_last().calls[0].name == "double"  # what `%toolloop show` and `export` have
     assert re.search(r"✓ double\(x=4\)  \d+\.\d\d s · ", cell.text), cell.text
     assert "Eight." in cell.text
     assert "done · 2 model calls · 1 tool call · 30 tokens · cost not reported" in cell.text
@@ -240,19 +239,19 @@ async def _awaited(awaitable):
 
 async def test_litellms_request_cannot_be_edited(serve, box, double, cell, person):
     """A person can neither edit LiteLLM's request nor decide for more than one call. If code tries an edit, nothing is decided."""
-    told = []
+    errors = []
 
     def tries_to_edit(asked):
         try:
             asked.allow({"x": 1}, by="click")
         except ValueError as error:
-            told.append(str(error))
+            errors.append(str(error))
         assert not asked.answered
         asked.allow(by="click")
 
     seen = person(tries_to_edit)
     await show(loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask"))
-    assert "cannot be run with other arguments" in told[0]
+    assert "cannot be run with other arguments" in errors[0]
     assert (seen[0].editable, seen[0].scopes, double.ran) == (False, ("call",), [4])
     assert "edit" not in cell.text
 

@@ -20,7 +20,7 @@ from toolloop_jupyter.core.events.events import (
 from toolloop_jupyter.core.events.result import Done, Result
 from toolloop_jupyter.notebook.live.column import EMPTY
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
-from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.notebook.transcript.blocks import draw_head
 from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 from toolloop_jupyter.teaching.scripted import ScriptedModel, call
 
@@ -28,7 +28,7 @@ PNG = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUl
 
 
 class Cell:
-    """A notebook cell in memory; `outputs` is what a front-end would save."""
+    """A notebook cell in memory. `outputs` is what a front-end would save."""
 
     can_update = True
 
@@ -57,7 +57,7 @@ async def stream_of(events):
 async def live(events, *, has_hooks):
     """Show a run in a cell while it goes on. Return its blocks."""
     cell = Cell()
-    run = CellRun(cell, head("m", []), ViewOptions(name="r"))
+    run = CellRun(cell, draw_head("m", []), ViewOptions(name="r"))
     if not has_hooks:
         run.do_without_hooks()
     await run.follow(stream_of(events), lambda: None)
@@ -162,7 +162,7 @@ async def test_a_scripted_run_says_the_same(name):
     stream = aagent(
         Harness.TOOL_LOOP, "Go", stream=True, model=ScriptedModel(*SCRIPTS[name]), tools=[count, fail]
     )
-    run = CellRun(cell, head("m", []), ViewOptions(name="r"))
+    run = CellRun(cell, draw_head("m", []), ViewOptions(name="r"))
     stream.observe(run.hooks)
     result = await run.follow(stream, stream.cancel)
     shown, expected = (
@@ -175,7 +175,7 @@ async def test_a_terminal_says_the_same(capsys):
     """In a terminal, an answer that begins again after a retry has a line of its own, and hidden characters are visible."""
     cell = Cell()
     cell.can_update = False
-    run = CellRun(cell, head("m", []), ViewOptions(name="r"))
+    run = CellRun(cell, draw_head("m", []), ViewOptions(name="r"))
     events = [Text("no"), Text("\u202epe"), Retry(1, "it does not fit", of_answer=True), Text("no")]
     await run.follow(
         stream_of([*events, Done(Result("no", None, [], events, Usage(), None, "done", "s"))]), lambda: None

@@ -12,7 +12,7 @@ from support.asking import replace_config
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.events import Observer, Reply, Request, Usage
-from toolloop_jupyter.notebook.live.stepper import reply_block, request_block
+from toolloop_jupyter.notebook.live.stepper import draw_reply, draw_request
 
 
 class Sees(Observer):
@@ -22,7 +22,7 @@ class Sees(Observer):
         self.shown = []
 
     async def before_model(self, request):
-        pre = re.search(r"<pre[^>]*>(.*?)</pre>", request_block(request).html, re.DOTALL)
+        pre = re.search(r"<pre[^>]*>(.*?)</pre>", draw_request(request).html, re.DOTALL)
         self.shown.append(json.loads(html.unescape(re.sub(r"<[^>]+>", "", pre[1]))))
 
 
@@ -57,7 +57,7 @@ async def test_the_shown_request_is_what_goes_out(serve, tools, said):
 def test_a_message_in_a_line(content, line):
     """A message's line shows its beginning: a list that the first line introduces, or the number of lines that follow."""
     request = Request("m", [{"role": "tool", "tool_call_id": "1", "content": content}])
-    assert request_block(request).text.split("\n")[1] == f"    › tool       {line}"
+    assert draw_request(request).text.split("\n")[1] == f"    › tool       {line}"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_message_in_a_line(content, line):
 )
 def test_a_reply_in_plain_words(message, reason, words):
     """The line of a reply says in words what it brought. It does not repeat the text, or the API's `finish_reason`."""
-    title = reply_block(Reply({"role": "assistant", **message}, reason, Usage(3, 2), 0.0)).text.split("\n")[0]
+    title = draw_reply(Reply({"role": "assistant", **message}, reason, Usage(3, 2), 0.0)).text.split("\n")[0]
     assert title == f"← from the model: {words} · 3 tokens read, 2 written"
 
 
@@ -83,12 +83,12 @@ def test_only_what_changed_is_shown():
     """Tools and options that are the same as in the last call are not shown again. An option that is gone is named."""
     first = Request("m", [{"role": "user", "content": "Go"}], options={"stream": True, "seed": 1, "top_p": 1})
     again = Request("m", first.messages, options={"stream": True, "seed": 2})
-    shown = request_block(again, last=first.shown()).text.split("\n")
+    shown = draw_request(again, last=first.shown()).text.split("\n")
     assert shown == ["→ to the model: 1 message, none of them new", "    options      seed=2, no top_p"]
 
 
 def test_a_request_that_is_not_sent_shows_all_options():
     """A dry run of rows shows that the answers are not streamed."""
     request = Request("m", [{"role": "user", "content": "Go"}], options={"stream": False})
-    shown = request_block(request, sent=False).text.split("\n")
+    shown = draw_request(request, sent=False).text.split("\n")
     assert "    options      stream=false" in shown

@@ -1,4 +1,4 @@
-"""The outputs of a run while it goes on."""
+"""The outputs of a run while it runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from toolloop_jupyter.notebook.live import outputs, presenter
 from toolloop_jupyter.notebook.live.column import EMPTY, OutputColumn
 from toolloop_jupyter.notebook.live.outputs import LOADING, CallOutputs
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
-from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.notebook.transcript.blocks import draw_head
 from toolloop_jupyter.notebook.transcript.steps import OF_RUN
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000_000)
 
 
 class Cell:
-    """A notebook cell as far as a view needs one; `outputs` is what a front-end would save."""
+    """The parts of a notebook cell that a view needs. `outputs` is what a front-end would save."""
 
     can_update = True
 
@@ -61,7 +61,7 @@ async def steps(run, count, value):
 @pytest.mark.asyncio
 async def test_a_run_of_large_calls_and_many_files_stays_bounded(cell):
     """Thirty pictures of two megabytes, and a thousand changed files: 20 MB are kept, and lines name the rest."""
-    run = CellRun(cell, head("m", []), ViewOptions(name="r", owns_cell=True))
+    run = CellRun(cell, draw_head("m", []), ViewOptions(name="r", owns_cell=True))
     await steps(run, 30, Figure())
     for number in range(1_000):
         await run.take(FileChange(f"f{number}", "created", "+x"))
@@ -73,7 +73,7 @@ async def test_a_run_of_large_calls_and_many_files_stays_bounded(cell):
 @pytest.mark.asyncio
 async def test_merging_loses_nothing(cell):
     """A run has 300 calls: the saved cell has each call's line once, in order, with the time of the call."""
-    run = CellRun(cell, head("m", []), ViewOptions(name="r", owns_cell=True))
+    run = CellRun(cell, draw_head("m", []), ViewOptions(name="r", owns_cell=True))
     await steps(run, 300, "ok")
     lines = [line for line in cell.saved("text/plain").split("\n") if "draw(n=" in line]
     assert [line.split("n=")[1].split(")")[0] for line in lines] == [str(n) for n in range(300)]
@@ -112,7 +112,7 @@ def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
 @pytest.mark.asyncio
 async def test_an_import_in_the_middle_of_a_run(cell):
     """While a run waits for LiteLLM's import, its head says so, also in the middle of the run. Afterwards, the words are gone."""
-    run = CellRun(cell, head("m", []))
+    run = CellRun(cell, draw_head("m", []))
     run.head.begin(run.stop)
     run.head.update()
     assert LOADING not in cell.saved()
@@ -128,7 +128,7 @@ async def test_an_import_in_the_middle_of_a_run(cell):
 async def test_a_terminal_has_no_head_that_changes(cell):
     """A page that cannot replace its head does not announce the import. The host does it."""
     cell.can_update = False
-    run = CellRun(cell, head("m", []))
+    run = CellRun(cell, draw_head("m", []))
     run.head.begin(run.stop)
     assert not run.hooks.before_import()
 
@@ -148,8 +148,8 @@ def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
     """A run says that Ctrl-C does not reach it; a run within one of its tools does not say it again."""
     monkeypatch.setattr(kernel.Cell, "here", classmethod(lambda cls: cell))
     monkeypatch.setattr(kernel, "ignores_ctrl_c", lambda: True)
-    told = []
-    monkeypatch.setattr(cell, "display", lambda bundle: told.append(bundle["text/plain"]), raising=False)
+    warnings = []
+    monkeypatch.setattr(cell, "display", lambda bundle: warnings.append(bundle["text/plain"]), raising=False)
 
     def run():
         presenter.warn_of_ignored_ctrl_c()
@@ -157,8 +157,8 @@ def test_ignored_ctrl_c_is_told_once_a_run(cell, monkeypatch):
 
     for _ in range(2):
         contextvars.copy_context().run(run)
-    assert len(told) == 2
-    assert "this process ignores Ctrl-C: %toolloop doctor" in told[0]
+    assert len(warnings) == 2
+    assert "this process ignores Ctrl-C: %toolloop doctor" in warnings[0]
 
 
 def test_what_a_thread_prints_while_its_late_output_is_drawn_is_shown_too(monkeypatch):

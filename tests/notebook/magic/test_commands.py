@@ -1,4 +1,4 @@
-"""What `%toolloop` prints of a notebook: its settings, tools and sessions."""
+"""What `%toolloop` prints about a notebook: its settings, tools and sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hel
 
 
 class Shell:
-    """As much of a shell as the state of the magic needs."""
+    """The parts of a shell that the state of the magic needs."""
 
     def __init__(self, **names):
         self.user_ns = {"__name__": "notebook", **names}
@@ -37,7 +37,7 @@ def shell():
 
 @pytest.fixture
 def all_runs(monkeypatch):
-    """A process that has spent nothing."""
+    """The spending of all runs, which is zero at the beginning."""
     fresh = Spending()
     monkeypatch.setattr(commands, "SPENDING", fresh)
     return fresh
@@ -49,7 +49,7 @@ def book(shell, all_runs):
 
 
 def test_the_sum_of_all_runs(book, all_runs, capsys):
-    """What all runs have cost stands there, with what is left of a budget, and the runs whose cost nobody knows."""
+    """`%toolloop` shows the cost of all runs, the rest of a budget, and the number of runs whose cost is not known."""
     all_runs.add(Usage(15_000, 300, 2, 12_000), 1.5)
     all_runs.add(Usage(20, 10, 1), 0.0, unknown=1)
     all_runs.budget = 5
@@ -62,7 +62,7 @@ def test_the_sum_of_all_runs(book, all_runs, capsys):
 
 
 def test_fallbacks_are_a_default(book, capsys):
-    """Several models to ask when one fails are set for the notebook, in their order, and a cell's run has them."""
+    """Several fallback models can be set for the notebook. A cell's run has them in the same order."""
     commands.run(book, "--fallback openai/a --fallback openai/b")
     assert "fallback     openai/a, openai/b" in capsys.readouterr().out.splitlines()
     config = book.new_session({"model": "openai/c", "fallback": ["openai/a"]}).config
@@ -72,7 +72,7 @@ def test_fallbacks_are_a_default(book, capsys):
 
 
 def test_each_tool_stands_once_in_aligned_columns(book, capsys):
-    """A tool is listed once, however often it is named, and all values begin in one column."""
+    """A tool is listed once, even if it has several names. All values begin in the same column."""
     commands.run(book, "")
     assert ["tools", "double"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     commands.run(book, "--tools double TOOLS double,TOOLS --max-model-calls 5 --on-unattended error")
@@ -86,7 +86,9 @@ def test_each_tool_stands_once_in_aligned_columns(book, capsys):
 
 @pytest.mark.parametrize(("turns", "told"), [([[0, ""]], "x: 1 turn"), (None, "x: 2 messages")])
 def test_a_loaded_conversation_has_a_length(book, capsys, tmp_path, turns, told):
-    """What was loaded counts: its turns, where the file tells them, else its messages; it has cost no tokens here."""
+    """For a loaded conversation, its turns are counted if the file has them; else its messages. It has no tokens of this
+    kernel.
+    """
     path = tmp_path / "talk.json"
     dump(TALK, path, turns=turns)
     commands.run(book, f"load x {path.as_posix()}")
@@ -96,7 +98,7 @@ def test_a_loaded_conversation_has_a_length(book, capsys, tmp_path, turns, told)
 
 
 def test_history_shows_no_megabytes(shell):
-    """A conversation with pictures and files is a value with all their bytes; a cell that shows it has the beginning of them."""
+    """The value of `history` has all bytes of pictures and files. A cell that shows the value has only the beginning of them."""
     pretty = pytest.importorskip("IPython.lib.pretty").pretty
     part = {
         "type": "file",
@@ -106,9 +108,9 @@ def test_history_shows_no_megabytes(shell):
     book = Notebook(shell, ToolLoop())
     book.sessions["s"] = NamedSession(book.new_session({"model": "toolloop/demo"}))
     book.sessions["s"].session = aagent_session(Harness.TOOL_LOOP, model="toolloop/demo", history=talk)
-    told = commands.history(book, "s")
-    assert told == talk
-    shown = pretty(told)
+    messages = commands.history(book, "s")
+    assert messages == talk
+    shown = pretty(messages)
     assert len(shown) < 500
     assert "'filename': 'a.pdf'" in shown
     assert "8,968 more characters" in shown

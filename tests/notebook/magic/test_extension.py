@@ -24,9 +24,11 @@ from toolloop_jupyter.notebook.magic.options import ToolLoop
     ],
 )
 def test_a_cell_begins_the_import_for_a_providers_default_model(monkeypatch, model, begins):
-    """A default model of a provider begins the import after a cell. Python code, and a word that may be its variable, do not."""
+    """If the default model is a provider's, the import begins after a cell. It does not begin for Python code, or for one
+    word, which may be a variable.
+    """
     monkeypatch.delenv("TOOLLOOP_MODEL", raising=False)
-    monkeypatch.setattr(extension, "litellm_loaded", lambda: False)
+    monkeypatch.setattr(extension, "is_litellm_loaded", lambda: False)
     monkeypatch.setattr(extension, "must_load", lambda _: True)
     begun = []
     monkeypatch.setattr(extension, "start_loading", lambda: begun.append(True))
@@ -38,7 +40,9 @@ def test_a_cell_begins_the_import_for_a_providers_default_model(monkeypatch, mod
 
 
 def test_nest_in_a_terminal_is_refused_and_a_configuration_file_is_silent():
-    """Without a kernel, `%config ToolLoop.nest = True` says what to write. A file that sets it is for kernels, too: no word."""
+    """Without a kernel, `%config ToolLoop.nest = True` is an error that says what to write. In a configuration file, which
+    terminals read, too, it is not an error.
+    """
     code = (
         "from IPython.core.interactiveshell import InteractiveShell; from traitlets.config import Config\n"
         "shell = InteractiveShell.instance(config=Config(ToolLoop=Config(nest=True)))\n"

@@ -1,4 +1,4 @@
-"""The option line: what is understood, and what a mistake says."""
+"""The option line: how it is read, and the messages about mistakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.options_page import make_page
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, amap, tool
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
 from toolloop_jupyter.notebook.magic import cell, options
-from toolloop_jupyter.notebook.magic import names as naming
+from toolloop_jupyter.notebook.magic import names as names_module
 from toolloop_jupyter.notebook.magic.options import (
     OPTIONS,
     Kind,
@@ -29,7 +29,7 @@ from toolloop_jupyter.notebook.magic.options import (
 
 
 class Shell:
-    """As much of a shell as the state of the magic needs."""
+    """The parts of a shell that the state of the magic needs."""
 
     def __init__(self, **names: object) -> None:
         self.user_ns = {"__name__": "notebook", **names}
@@ -41,14 +41,14 @@ def len_of(text: str) -> int:
 
 
 def config_of(line: str, **names: object) -> Any:
-    """The configuration of a cell with this option line, in a notebook with these variables."""
+    """Return the configuration of a cell with this option line, in a notebook with these variables."""
     shell = Shell(**names)
     book = cell.Notebook(shell, ToolLoop())
     return book.new_session(parse(line, book.names)).config
 
 
 def test_all_options_are_read() -> None:
-    """Each option fills its field."""
+    """The value of each option gets into its field."""
     options = parse(
         '--model m --tools a b.c --permissions ask --output Review --session s --instructions "use {KEY} and $KEY" '
         "--as r --max-turns 3 --timeout 1.5 --sandbox . --set temperature=0.1 --set stop=END --metadata team=a "
@@ -65,7 +65,9 @@ def test_all_options_are_read() -> None:
 
 
 def test_values_of_set() -> None:
-    """JSON, or what Python writes and JSON can hold; else text, as NaN is."""
+    """A value of --set is read as JSON, or as a Python literal that JSON can hold. Any other value (NaN, for example) is
+    text.
+    """
     line = """--set stop='["a", "b"]' --set seed=null --set 'x={"a": {"b": "c d"}}' --set n=NaN --set y= --set z=a=b"""
     assert read_pairs(parse(line).get("set", ()), "--set") == {
         "stop": ["a", "b"],
@@ -78,7 +80,7 @@ def test_values_of_set() -> None:
 
 
 def test_nothing_said_is_nothing_set() -> None:
-    """An empty line leaves every default alone."""
+    """With an empty line, every option has its default."""
     assert parse("") == {}
 
 
@@ -129,7 +131,7 @@ A_KEY = (
     ],
 )
 def test_a_mistake_is_one_line(line: str, message: str) -> None:
-    """A mistake names what was wrong and what to type."""
+    """The message names what was wrong, and says what to type."""
     with pytest.raises(Mistake) as caught:
         read_pairs(parse(line).get("set", ()), "--set")
     assert str(caught.value) == message
@@ -150,19 +152,21 @@ def test_a_mistake_is_one_line(line: str, message: str) -> None:
     ],
 )
 def test_a_key_in_the_wrong_place_is_not_repeated(line: str) -> None:
-    """A message that repeats what was typed leaves out what looks like a key, and all behind --api-key."""
+    """A message may repeat typed text, but without anything that looks like a key, and without the words after --api-key."""
     with pytest.raises(Mistake) as caught:
         parse(line.format("sk-abc123def456ghi789"))
     assert "abc123" not in str(caught.value)
 
 
 def test_blanks_of_a_web_page_separate_words() -> None:
-    """An example copied from a page may have no-break spaces between its words."""
+    """An example that was copied from a web page may have no-break spaces between its words."""
     assert parse("--as\u00a0r --model m")["as"] == "r"
 
 
 def test_a_long_line_of_brackets_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text with many brackets, such as broken JSON, is split without trying each bracket with each later one (minutes)."""
+    """A line with many brackets, such as broken JSON, is split quickly. (If each bracket was tried with each later one, this
+    would take minutes.)
+    """
     tried = []
     monkeypatch.setattr(options, "_read_literal", lambda text: tried.append(text) or [])
     options.split_words("--set a=[" + "[ x ] " * 100)
@@ -170,7 +174,7 @@ def test_a_long_line_of_brackets_is_read_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_help_has_every_option() -> None:
-    """`%%toolloop?` documents every field."""
+    """`%%toolloop?` describes every option."""
     text = list_options()
     for option in OPTIONS:
         assert all(flag in text for flag in option.typed)
@@ -178,7 +182,7 @@ def test_help_has_every_option() -> None:
 
 
 def test_set_cannot_take_a_run_elsewhere() -> None:
-    """`--set fallbacks=…` ends in one line that names it and what to do instead, before anything starts."""
+    """`--set fallbacks=…` is refused before anything starts. One line names the option and says what to do instead."""
     kwargs = read_pairs(parse("--set 'fallbacks=[\"openai/other\"]'")["set"], "--set")
     with pytest.raises(ArgumentInvalid) as caught:
         aagent(Harness.TOOL_LOOP, "Go.", model="toolloop/demo", options=ToolLoopOptions(kwargs))
@@ -213,7 +217,7 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
     ],
 )
 def test_completion_options_as_people_type_them(line: str, sent: dict[str, object]) -> None:
-    """An option of LiteLLM's is taken by its own name; values are what JSON, Python or a variable mean by them."""
+    """A LiteLLM option can be typed with its own name. Its value is read as JSON, a Python literal or a variable."""
     names = {"TEMP": 0.25, "N": np.int64(7), "STOPS": ["x"], "MY_KEY": "sk-abcdefgh", "NO_NUMBER": np.nan}
     assert config_of(line, **names).options.completion_kwargs == sent
 
@@ -273,14 +277,14 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
     ],
 )
 def test_a_value_that_is_none_is_said_at_once(line: str, message: str) -> None:
-    """Each value is checked where it is typed; the line names it and what is allowed, or what to write."""
+    """Each value is checked when it is typed. The message names the value, and says what is allowed or what to write."""
     with pytest.raises(Mistake) as caught:
         config_of(line, thing=object())
     assert str(caught.value).startswith(message)
 
 
 def test_numbers_and_texts_of_the_notebook() -> None:
-    """A number may be a variable's, a tool list as well; {{name}} is filled into --instructions."""
+    """A variable can hold a number or a list of tools. `{{name}}` is replaced in --instructions."""
     config = config_of(
         "--max-turns LIMIT --timeout 1_0 --max-cost .5 -i 'Be {{how}}. {{x}}' -t TOOLS",
         LIMIT=3,
@@ -306,7 +310,9 @@ def test_numbers_and_texts_of_the_notebook() -> None:
     ],
 )
 def test_a_setting_that_is_none_is_refused(name: str, value: object, message: str) -> None:
-    """`%config ToolLoop.x = …` takes what the option takes; a wrong value is one line, and nothing is set."""
+    """`%config ToolLoop.x = …` accepts the same values as the option. A wrong value is an error of one line, and nothing is
+    set.
+    """
     settings = ToolLoop()
     with pytest.raises(Mistake) as caught:
         setattr(settings, name, value)
@@ -314,8 +320,8 @@ def test_a_setting_that_is_none_is_refused(name: str, value: object, message: st
 
 
 def test_settings_are_read_as_options_are() -> None:
-    """A number, a list, True and False may come as text, from a file or a command line; None and "" unset; reset forgets all
-    but `ask`.
+    """A configuration file or a command line may give a number, a list, True or False as text. None and "" restore the
+    default. `reset` keeps only `ask`, which has no flag.
     """
     settings: Any = ToolLoop()
     settings.max_turns, settings.tools, settings.timeout, settings.ask = "3", "a,b", 5, "input"
@@ -335,11 +341,13 @@ def test_settings_are_read_as_options_are() -> None:
 
 @pytest.mark.parametrize("place", [0, len(OPTIONS)], ids=["first row", "last row"])
 def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    """With a row for `--dice` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
+    """One row for `--dice` is enough: there is a flag, a help text, a line of the page, a completion for Tab, and an argument
+    of the API.
+    """
     row = Option(
         "--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
-    for module in (options, cell, naming, options_page):
+    for module in (options, cell, names_module, options_page):
         monkeypatch.setattr(module, "OPTIONS", (*OPTIONS[:place], row, *OPTIONS[place:]))
     test_every_row_fits_the_api()
     assert "  --dice N                             the same luck again" in list_options()
@@ -347,7 +355,7 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> No
         "| `--dice N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
         in make_page().replace("  ", " ")
     )
-    assert "--dice" in naming.find_candidates("%%toolloop --d", "--d", {})
+    assert "--dice" in names_module.find_candidates("%%toolloop --d", "--d", {})
     given = config_of("--dice 3 --set top_p=.5").options.completion_kwargs
     assert (repr(given["seed"]), given["top_p"]) == ("3", 0.5)
     with pytest.raises(Mistake, match="dice must be a whole number or None, got float"):
@@ -355,7 +363,7 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch, place: int) -> No
 
 
 def test_set_in_a_cell_wins_over_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting for one completion option is sent, unless the cell has `--set` for the same completion option."""
+    """A setting for a completion option is sent, unless the cell has `--set` for the same option."""
     row = Option("--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", scope="notebook")
     monkeypatch.setattr(cell, "OPTIONS", (*OPTIONS, row))
     settings: Any = ToolLoop()
@@ -372,7 +380,7 @@ def test_set_in_a_cell_wins_over_a_setting(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_row_fits_the_api() -> None:
-    """Each keyword is one of the API, and the defaults are those of ToolLoopOptions."""
+    """Each `keyword` exists in the API, and the defaults are those of ToolLoopOptions."""
     shared, of_rows = inspect.signature(aagent).parameters, inspect.signature(amap).parameters
     fields = vars(ToolLoopOptions())
     for option in options.OPTIONS:
@@ -384,13 +392,13 @@ def test_every_row_fits_the_api() -> None:
 
 
 def test_the_page_of_options_is_made_from_the_table(repository: Path) -> None:
-    """docs/options.md is what `./dev docs` writes."""
+    """docs/options.md is equal to the page that `./dev docs` writes."""
     page = repository / "docs" / "options.md"
     assert page.read_text("utf-8") == make_page(), "run ./dev docs"
 
 
 def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files, folders, words to choose from and variables with a key are offered where they belong."""
+    """Tab offers files, folders, words to choose from, or variables with a key, depending on the option."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SOME_API_KEY", "x")
     (tmp_path / "tapes").mkdir()
@@ -398,7 +406,9 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
     shell = Shell(MY_TOKEN="x", n=1)
 
     def offered(typed: str) -> list[str]:
-        return list(naming.find_candidates(f"%%toolloop {typed}", typed.rpartition(" ")[2], shell.user_ns))
+        return list(
+            names_module.find_candidates(f"%%toolloop {typed}", typed.rpartition(" ")[2], shell.user_ns)
+        )
 
     assert offered("--record ta") == ["take.jsonl", "tapes"]
     assert offered("--sandbox ta") == ["tapes"]
@@ -411,7 +421,9 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
-    """For --permissions the modes, mappings of tools to modes and functions that are no tools; for --tools lists as well."""
+    """For --permissions, Tab offers the modes, mappings of tools to modes, and functions that are not tools. For --tools, it
+    also offers lists of functions.
+    """
 
     def rule(call: Any) -> str:
         return "ask"
@@ -428,7 +440,7 @@ def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
     )
 
     def offered(typed: str) -> dict[str, str]:
-        return naming.find_candidates(f"%%toolloop {typed}", typed.rpartition(" ")[2], shell.user_ns)
+        return names_module.find_candidates(f"%%toolloop {typed}", typed.rpartition(" ")[2], shell.user_ns)
 
     assert list(offered("--permissions ")) == ["ask", "full", "rule", "some"]
     assert offered("-t ") == dict.fromkeys(["TOOLS", "add", "rule"], "function")
@@ -436,12 +448,14 @@ def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
 
 
 def test_commands_come_before_options() -> None:
-    """After `%toolloop ` its words come first, each told as a command. After a command that takes a session come sessions."""
-    offered = naming.find_candidates("%toolloop ", "", {})
+    """After `%toolloop `, Tab offers the commands first, with the type "command". After a command that takes a session, it
+    offers sessions.
+    """
+    offered = names_module.find_candidates("%toolloop ", "", {})
     assert list(offered)[:3] == ["doctor", "export", "history"]
     assert (offered["show"], offered["--api-base"]) == ("command", "option")
-    assert naming.find_candidates("%toolloop show ", "", {}, ["talk"]) == {"talk": "value"}
-    assert naming.find_candidates("%toolloop nest ", "", {}, ["talk"]) == {}
+    assert names_module.find_candidates("%toolloop show ", "", {}, ["talk"]) == {"talk": "value"}
+    assert names_module.find_candidates("%toolloop nest ", "", {}, ["talk"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -454,12 +468,12 @@ def test_commands_come_before_options() -> None:
     ],
 )
 def test_advice_names_the_option_as_it_is_typed(message: str, typed: str) -> None:
-    """A keyword of the API in a message becomes the option of the table; what is none stays."""
+    """A keyword of the API in a message becomes the option of the table. Other words do not change."""
     assert options.replace_keywords(message) == typed
 
 
 def test_the_extension_is_light() -> None:
-    """Loading it imports neither pydantic nor litellm, which take seconds."""
+    """Loading the extension imports neither pydantic nor litellm: these imports take seconds."""
     code = "import sys, toolloop_jupyter.notebook.magic; print([m for m in ('pydantic', 'litellm') if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -16,7 +16,7 @@ from toolloop_jupyter.core.events import Approval, ArgumentInvalid, Request, Row
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun
 from toolloop_jupyter.core.session import build_config
 from toolloop_jupyter.notebook.live import LOADING
-from toolloop_jupyter.notebook.magic import rows as page_module
+from toolloop_jupyter.notebook.magic import rows as rows_module
 from toolloop_jupyter.notebook.magic.rows import (
     TICK,
     LinesNowAndThen,
@@ -24,7 +24,7 @@ from toolloop_jupyter.notebook.magic.rows import (
     RowsPage,
     tell_size_of_rows,
 )
-from toolloop_jupyter.notebook.transcript import head
+from toolloop_jupyter.notebook.transcript import draw_head
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 
@@ -51,8 +51,8 @@ def say_again(messages):
 
 
 async def run_in(cell, rows, model, prompt="{{text}}", rows_options=None, tools=(), **options):
-    """Run rows in this cell, as `%%toolloop --each` does; gives back the run."""
-    page = RowsPage(cell, [head("m", [])], **options)
+    """Run rows in this cell, as `%%toolloop --each` does. Return the run."""
+    page = RowsPage(cell, [draw_head("m", [])], **options)
     permissions = "ask" if tools else "full"
     config = build_config(model=model, tools=tools, permissions=permissions)
     run = RowsRun(config, prompt, rows, rows_options or RowsOptions(concurrency=32), ask=page.ask)
@@ -73,7 +73,7 @@ async def test_many_rows_are_few_messages():
 
 
 async def test_what_goes_on_is_shown_at_once():
-    """The cell shows the number of rows before the first row has ended. While rows run, it shows those that ended last."""
+    """The cell shows the number of rows before the first row has ended. While rows run, it shows the rows that ended last."""
     cell = Cell()
     model = ScriptedModel(say_again, pace=3 * TICK)
     await run_in(cell, [{"text": "a"}, {"text": "b"}], model, rows_options=RowsOptions(concurrency=1))
@@ -135,7 +135,9 @@ def test_a_shorter_line_covers_a_longer_one(capsys):
 
 
 def test_lines_come_ever_more_seldom(capsys):
-    """If nobody watches, a line is printed after ten seconds. Each wait is twice as long as the one before, up to five minutes."""
+    """If nobody watches, the first line is printed after ten seconds. Each wait is twice as long as the one before, up to
+    five minutes.
+    """
     now = 0.0
     lines = LinesNowAndThen(clock=lambda: now)
     at = []
@@ -160,7 +162,7 @@ async def test_hostile_rows_are_inert_while_they_run(name):
 
 
 async def test_a_value_shows_itself():
-    """Outside a notebook's cell a Rows is one line; its bundle is the record of the run."""
+    """Outside of a notebook, a Rows is shown in one line. Its bundle is the record of the run."""
     rows = await amap("{{text}}", [{"text": "a"}], model=ScriptedModel(say_again))
     assert repr(rows) == "<Rows: 1 ended>"
     bundle = rows._repr_mimebundle_()
@@ -183,7 +185,7 @@ def test_the_size_of_a_run():
 async def test_a_question_names_its_row():
     """While a person is asked, the block names the row. A decision by code ends the question."""
     cell = Cell()
-    page = RowsPage(cell, [head("m", [])])
+    page = RowsPage(cell, [draw_head("m", [])])
     approval = Approval("double", {"x": 1}, row="row 17 of 1,000")
     approval.allow(by="code")
     await page.ask(approval)
@@ -193,8 +195,8 @@ async def test_a_question_names_its_row():
 async def test_rows_that_wait_for_the_import(monkeypatch):
     """While rows wait for LiteLLM's import, the block says so."""
     ready, cell = threading.Event(), Cell()
-    monkeypatch.setattr(page_module, "is_ready", ready.is_set)
-    page = RowsPage(cell, [head("m", [])])
+    monkeypatch.setattr(rows_module, "is_ready", ready.is_set)
+    page = RowsPage(cell, [draw_head("m", [])])
     assert page.before_import()
     ticker = asyncio.ensure_future(page._tick())
     try:
@@ -206,6 +208,6 @@ async def test_rows_that_wait_for_the_import(monkeypatch):
 
 
 async def until(condition):
-    """Wait until the page shows it."""
+    """Wait until the page shows this text."""
     while not condition():  # noqa: ASYNC110 - the page is drawn by a timer
         await asyncio.sleep(TICK / 10)

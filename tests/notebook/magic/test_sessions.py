@@ -1,4 +1,4 @@
-"""Each cell keeps the conversation up to there; the newest one is gone on with."""
+"""Each cell keeps the conversation up to this cell. A later kernel continues with the newest one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from toolloop_jupyter.core.conversation.history import History
 from toolloop_jupyter.core.events.errors import HistoryInvalid, Mistake
-from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic import sessions
 from toolloop_jupyter.notebook.magic.sessions import NamedSession, hash_id
 
 
 class Session:
-    """As much of a session as a notebook's book-keeping needs."""
+    """The parts of a session that the notebook's list of turns needs."""
 
     def __init__(self, kept=None):
         self.history = History(kept.messages, kept.starts) if kept else History()
@@ -31,7 +31,7 @@ class Session:
 
 
 class Notebook:
-    """A saved notebook: what each cell's output keeps. `run` is a cell of the session "s"."""
+    """A saved notebook: for each cell, what its output keeps. `run` runs a cell of the session "s"."""
 
     def __init__(self):
         self.session = NamedSession(Session())
@@ -39,7 +39,7 @@ class Notebook:
         self.clock = 0
 
     def run(self, cell, text, *, append=False, keep=True, instructions=None, loops=1):
-        """Run a cell; with `loops`, several turns of its in one execution, whose outputs stand below each other."""
+        """Run a cell. With `loops`, the cell makes several turns in one execution, each with an output."""
         self.clock += 1
         kept = self.begin(cell)
         for number in range(loops):
@@ -47,7 +47,7 @@ class Notebook:
             kept += [self.piece()] if keep else []
 
     def begin(self, cell):
-        """A cell begins, and its outputs are gone; all there is to it for a dry run, a mistake, and Python in its place."""
+        """Begin a cell, which removes its outputs. A dry run, a mistake and Python code do nothing else."""
         self.cells[cell or f"nameless {self.clock}"] = []
         return self.cells[cell or f"nameless {self.clock}"]
 
@@ -67,7 +67,7 @@ class Notebook:
         history.add_assistant({"role": "assistant", "content": f"{text}! " * 20})
 
     def piece(self):
-        return json.loads(json.dumps(resuming.bundle_conversation("s", self.session)))
+        return json.loads(json.dumps(sessions.bundle_conversation("s", self.session)))
 
     def file(self, folder):
         data = {"cells": [{"outputs": [{"data": data} for data in kept]} for kept in self.cells.values()]}
@@ -76,10 +76,10 @@ class Notebook:
         return str(path)
 
     def found(self, folder):
-        return resuming.find_conversation("s", self.file(folder), {})
+        return sessions.find_conversation("s", self.file(folder), {})
 
     def restart(self, folder):
-        """A new kernel that resumes from the notebook."""
+        """Start a new kernel, which resumes from the notebook."""
         kept = self.found(folder)
         self.session = NamedSession(Session(kept), kept.cells)
         return kept
@@ -87,9 +87,9 @@ class Notebook:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """Time that goes on by a second with each look."""
+    """A clock that goes on by one second each time it is read."""
     now = iter(range(1, 1_000_000))
-    monkeypatch.setattr(resuming.time, "time", lambda: next(now))
+    monkeypatch.setattr(sessions.time, "time", lambda: next(now))
 
 
 def prompts(kept):
@@ -97,7 +97,7 @@ def prompts(kept):
 
 
 def test_the_newest_cell_has_it_all(tmp_path):
-    """The conversation of many cells comes back whole, with its turns and the cells that made them, and nothing but those."""
+    """A conversation of many cells comes back whole: its messages, its turns, and the cells that made the turns."""
     notebook = Notebook()
     for number in range(20):
         notebook.run(f"c{number}", f"question {number}", instructions="Be brief.")
@@ -110,7 +110,9 @@ def test_the_newest_cell_has_it_all(tmp_path):
 
 
 def test_whatever_is_run_again_the_notebook_has_it_all(tmp_path):
-    """Cells run in any order, again, with --append, without an id, with other instructions, dry, with mistakes, after a restart."""
+    """Cells run in any order, again, with --append, without an id, with other instructions, as dry runs, with mistakes, and
+    after a restart: nothing is lost.
+    """
     for seed in range(50):
         chance = random.Random(seed)
         notebook = Notebook()
@@ -135,7 +137,9 @@ def test_whatever_is_run_again_the_notebook_has_it_all(tmp_path):
 
 
 def test_a_cleared_cell_costs_nothing_but_what_only_it_had(tmp_path):
-    """With the output of an earlier cell nothing is lost; without the newest, the one before it is gone on with."""
+    """If the output of an earlier cell is removed, nothing is lost. If the newest output is removed, the conversation
+    continues from the output before it.
+    """
     notebook = Notebook()
     for number in range(4):
         notebook.run(f"c{number}", f"q{number}", instructions="Be brief.")
@@ -155,23 +159,23 @@ PIECES = Path(__file__).with_name("kept_in_pieces.ipynb")
 
 def test_a_notebook_that_keeps_pieces_can_be_resumed():
     """The pieces of a conversation are joined. The piece of a turn that was replaced is not used."""
-    kept = resuming.find_conversation("diary", str(PIECES), {})
+    kept = sessions.find_conversation("diary", str(PIECES), {})
     assert prompts(kept) == ["One.", "Dos.", "Four."]
     assert kept.messages[0] == {"role": "system", "content": "Be brief."}
     assert kept.starts == [1, 3, 7]
     assert [one.cell for one in kept.cells] == [hash_id(cell) for cell in "abd"]
     assert History(kept.messages, kept.starts).copy() == kept.messages
-    assert prompts(resuming.find_conversation("other", str(PIECES), {})) == ["Another conversation."]
+    assert prompts(sessions.find_conversation("other", str(PIECES), {})) == ["Another conversation."]
 
 
 @pytest.mark.parametrize("change", [{"state": "x"}, {"after": 5}, {"after": "18ac3e7343f01689"}])
 def test_a_missing_piece_is_an_error(tmp_path, change):
     """If the piece of an earlier cell was removed or changed, the conversation is not resumed without it."""
     data = json.loads(PIECES.read_text("utf-8"))
-    data["cells"][1]["outputs"][-1]["data"][resuming.MIME].update(change)
+    data["cells"][1]["outputs"][-1]["data"][sessions.MIME].update(change)
     (tmp_path / "n.ipynb").write_text(json.dumps(data), "utf-8")
     with pytest.raises(Mistake, match="an earlier part of this conversation is missing"):
-        resuming.find_conversation("diary", str(tmp_path / "n.ipynb"), {})
+        sessions.find_conversation("diary", str(tmp_path / "n.ipynb"), {})
 
 
 @pytest.mark.parametrize(
@@ -192,11 +196,11 @@ def test_a_missing_piece_is_an_error(tmp_path, change):
     ],
 )
 def test_kept_data_that_somebody_wrote_is_taken_or_refused_in_words(tmp_path, change):
-    """Odd kept data gives a conversation that a provider takes, or an error of ours: no other exception."""
+    """Strange kept data gives a conversation that a provider accepts, or an error of ours. It causes no other exception."""
     notebook = Notebook()
     notebook.run("a", "one")
     notebook.run("b", "two")
-    notebook.cells["b"][0][resuming.MIME].update(change)
+    notebook.cells["b"][0][sessions.MIME].update(change)
     with contextlib.suppress(Mistake, HistoryInvalid):
         kept = notebook.found(tmp_path)
         History(kept.messages, kept.starts)

@@ -1,4 +1,4 @@
-"""Recordings and scripts in a kernel: shared by the cells that name them, and gone back to when a cell runs again."""
+"""Recordings and scripts in a kernel: all cells that name one share it. If a cell runs again, it goes back to its place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.notebook.magic.cell import CellTape, TapeNotes, Tapes
-from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.notebook.transcript.blocks import draw_head
 from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.tape import RecordingError
@@ -23,7 +23,7 @@ def record(path, *prompts):
 
 
 class Played:
-    """Stands for a script: only its position counts here."""
+    """An object in place of a script. Only its position matters here."""
 
     position = 0
 
@@ -32,7 +32,9 @@ class Played:
 
 
 def test_a_cell_that_runs_again_goes_back_to_where_it_began():
-    """The first cell plays two turns, the second one more; each plays its own again, in any order."""
+    """The first cell plays two turns, the second cell plays one more. If they run again, in any order, each plays its own
+    turns.
+    """
     tapes, model = Tapes(), Played()
     for cell, turns in (("a", 2), ("b", 1)):
         tapes.go_back(model, cell, f"first of {cell}")
@@ -48,7 +50,7 @@ def test_a_cell_that_runs_again_goes_back_to_where_it_began():
 
 
 def test_a_model_that_was_made_again_starts_at_its_beginning():
-    """What cells have played of the model before does not count for the new one under the same name."""
+    """If a model is made again, it starts with its first turn, whatever cells have played of the old model with this name."""
     tapes = Tapes()
     old, new = ScriptedModel("one"), ScriptedModel("one")
     old.requests = [None]
@@ -58,7 +60,7 @@ def test_a_model_that_was_made_again_starts_at_its_beginning():
 
 
 def test_without_a_cell_id_it_just_goes_on():
-    """A front-end that sends no ids of cells, and a model without a position, are left alone."""
+    """If the front-end sends no cell id, or if there is no model with a position, nothing goes back."""
     tapes, model = Tapes(), Played()
     model.position = 5
     tapes.go_back(model, None, "1")
@@ -67,7 +69,7 @@ def test_without_a_cell_id_it_just_goes_on():
 
 
 def test_cells_share_a_recording_until_it_is_written_again(tmp_path):
-    """One Replay for one file, by whatever path; after the file was recorded anew it is read anew."""
+    """There is one Replay for a file, whatever path names it. After the file was recorded again, it is read again."""
     path = tmp_path / "lesson.jsonl"
     record(path, "one")
     tapes = Tapes()
@@ -81,7 +83,7 @@ def test_cells_share_a_recording_until_it_is_written_again(tmp_path):
 
 
 def test_recording_every_run_and_one_cell(tmp_path):
-    """`--record` wins over `%toolloop record on`; without both nothing is recorded."""
+    """`--record` wins over `%toolloop record on`. Without both, nothing is recorded."""
     tapes = Tapes()
     assert tapes.recorder(None) is None
     tapes.recording_to = tmp_path / "all.jsonl"
@@ -93,7 +95,9 @@ def test_recording_every_run_and_one_cell(tmp_path):
 
 
 def test_the_head_says_what_is_recorded_and_replayed(tmp_path):
-    """The line above a run names the file that it is recorded to, and the one that answers; others say nothing."""
+    """The line above a run names the file to which it is recorded, and the file that answers. The line above other runs names
+    none.
+    """
     path = tmp_path / "lesson.jsonl"
     record(path, "one")
     recorder = Recorder(tmp_path / "again.jsonl")
@@ -104,12 +108,15 @@ def test_the_head_says_what_is_recorded_and_replayed(tmp_path):
         CellTape("m", Replay(path), recorder).source == "replayed from lesson.jsonl, recording to again.jsonl"
     )
     assert (
-        head("m", (), tape=CellTape("m", Replay(path), None).source).text == "m · replayed from lesson.jsonl"
+        draw_head("m", (), tape=CellTape("m", Replay(path), None).source).text
+        == "m · replayed from lesson.jsonl"
     )
 
 
 async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
-    """Two models in one recording: a cell's head has its own, also where cells run in another order."""
+    """A recording has calls of two models: the line above a cell names the model of its own call, even if cells run in
+    another order.
+    """
     path = tmp_path / "lesson.jsonl"
     recorder = Recorder(path)
     for model in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Turns that a cell replaces: they are gone when its run brings an answer, and there again when it does not."""
+"""A cell that runs again replaces turns. They are removed if the run brings an answer; otherwise they are put back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def three_turns(**more):
 
 
 async def again(named, model, turn=0, **more):
-    """Run a cell again; returns what there was to tell, and what is to tell at the end."""
+    """Run a cell again. Return the note at its beginning, and the note at its end."""
     replaced = named.go_back(turn)
     named.add(f"cell {turn}", "", {})
     changed = aagent_session(Harness.TOOL_LOOP, model=model, **more)
@@ -34,7 +34,7 @@ def asked(named):
 
 
 async def test_an_answer_replaces():
-    """A run with an answer takes the place of its turn and those after it."""
+    """A run with an answer replaces the cell's turn and all later turns."""
     named = await three_turns()
     note, settled, _ = await again(named, ScriptedModel("new"), turn=1)
     assert "its turn is replaced, and the later turn is dropped: “Three”" in note
@@ -44,7 +44,9 @@ async def test_an_answer_replaces():
 
 @pytest.mark.parametrize("model", ["opnai/gpt-4o", ScriptedModel(error("no", 400))])
 async def test_no_answer_puts_back(model):
-    """A run without an answer leaves everything as it was: messages, results, who made what, and the system message."""
+    """A run without an answer changes nothing: not the messages, the results, the origins of the turns, or the system
+    message.
+    """
     named = await three_turns(instructions="Be brief.")
     before = (named.session.messages(), named.session.starts, named.turns(), list(named.session.results))
     _, settled, later = await again(named, model, instructions="Be long.")
@@ -54,7 +56,7 @@ async def test_no_answer_puts_back(model):
 
 
 async def test_nothing_to_put_back():
-    """A turn that had no answer itself is not said to be kept."""
+    """If the cell's old turn had no answer itself, no note says that it stays."""
     named = await three_turns()
     named.add("cell 3", "", {})
     replace_config(named.session, routes=aagent_session(Harness.TOOL_LOOP, model="opnai/x").config.routes)

@@ -1,4 +1,6 @@
-"""The picture of a run: what it says, that nothing in it can act, and what remains of it where pictures are taken out."""
+"""The picture of a run: what it shows, that it can neither run nor load anything, and what remains if a page removes
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,21 @@ from toolloop_jupyter import Harness, agent
 from toolloop_jupyter.core.events.events import Span
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.transcript import diagram
-from toolloop_jupyter.notebook.transcript.diagram import timeline
-from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
+from toolloop_jupyter.notebook.transcript.diagram import draw_timeline
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, write_markdown
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
 def svg_of(html: str) -> ET.Element:
-    """The picture in a block's HTML, parsed as a browser parses an image: as strict XML."""
+    """Return the picture in a block's HTML, parsed as a browser parses an image: as strict XML."""
     return ET.fromstring(base64.b64decode(re.search(r'base64,([A-Za-z0-9+/=]+)"', html)[1]))
 
 
 def test_it_says_who_spoke_when_and_how_long_each_call_took() -> None:
-    """A row for the person's question and for each span: name, bar from its start to its end, seconds."""
-    drawn = svg_of(timeline(a_run()).html)
+    """There is a row for the person's question and for each span. A row has a name, a bar from start to end, and the seconds."""
+    drawn = svg_of(draw_timeline(a_run()).html)
     texts = ["".join(text.itertext()) for text in drawn.iter(f"{_SVG}text")]
     assert texts[:7] == [
         "? you ask", "◆ openai/gpt-4o-mini", "0.90 s", "? allowed delete_file", "0.70 s", "› delete_file", "0.12 s",
@@ -42,8 +44,8 @@ def test_it_says_who_spoke_when_and_how_long_each_call_took() -> None:
 
 
 def test_the_same_in_characters() -> None:
-    """The plain text of the picture has the same rows."""
-    lines = timeline(a_run()).text.splitlines()
+    """The text form of the picture has the same rows."""
+    lines = draw_timeline(a_run()).text.splitlines()
     assert lines[0] == "? you ask"
     assert lines[1].startswith("◆ openai/gpt-4o-mini")
     assert lines[1].endswith("0.90 s")
@@ -52,14 +54,14 @@ def test_the_same_in_characters() -> None:
 
 
 def test_a_denied_call_is_no_error() -> None:
-    """What somebody has denied has the mark and the colour of a decision; a call that has failed keeps those of an error."""
+    """A denied call has the mark and the colour of a decision. A failed call has those of an error."""
 
     def fail() -> None:
         """Fail."""
         raise ValueError
 
     def keep() -> None:
-        """Never run."""
+        """Do nothing. This never runs."""
 
     model = ScriptedModel([call("keep"), call("fail")], "Done.")
     result = agent(
@@ -69,9 +71,9 @@ def test_a_denied_call_is_no_error() -> None:
         tools=[keep, fail],
         permissions={"keep": "deny", "fail": "full"},
     )
-    lines = timeline(result).text.splitlines()
+    lines = draw_timeline(result).text.splitlines()
     assert [line[:7].rstrip() for line in lines if line[2:6] in ("keep", "fail")] == ["⊘ keep", "✗ fail"]
-    drawn = svg_of(timeline(result).html)
+    drawn = svg_of(draw_timeline(result).html)
     colours = {
         mark.text: mark.get("fill") for mark in drawn.iter(f"{_SVG}tspan") if mark.text in ("⊘", "✗", "?")
     }
@@ -79,8 +81,8 @@ def test_a_denied_call_is_no_error() -> None:
 
 
 def test_hostile_names_are_inert_and_spoil_nothing() -> None:
-    """A tool's name with markup and characters that no XML can hold is text in a picture that still parses."""
-    html = timeline(a_run()).html
+    """If a tool's name has markup and characters that XML forbids, the picture shows it as text, and is still valid."""
+    html = draw_timeline(a_run()).html
     drawn = svg_of(html)
     assert {element.tag.removeprefix(_SVG) for element in drawn.iter()} <= {
         "svg",
@@ -102,9 +104,9 @@ def test_hostile_names_are_inert_and_spoil_nothing() -> None:
 
 
 def test_without_pictures_the_words_remain() -> None:
-    """A host that takes images of data out leaves the alt text and the picture in characters."""
+    """If a page removes images with data, the alt text and the picture in characters remain."""
     tags = {"img", "details", "summary", "pre", "div"}
-    left = nh3.clean(timeline(a_run()).html, tags=tags, url_schemes={"http", "https"})
+    left = nh3.clean(draw_timeline(a_run()).html, tags=tags, url_schemes={"http", "https"})
     assert "base64" not in left
     assert (
         'alt="timeline: you ask, openai/gpt-4o-mini 0.90 s, allowed delete_file 0.70 s, delete_file 0.12 s'
@@ -114,21 +116,21 @@ def test_without_pictures_the_words_remain() -> None:
 
 
 def test_it_is_folded_behind_the_footer() -> None:
-    """A transcript ends in one line; the picture is behind it, and in no text for people who read text."""
+    """A transcript ends with one line. The picture is folded behind it, and is not in the text form."""
     foot = render(a_run())[-1]
     assert re.fullmatch(
         r'<details class="tlj tlj-foot".*<summary.*done · 3 model calls.*</summary><div[^>]*><img .*></details>',
         re.sub(r"</?span[^>]*>", "", foot.html),
     )
     assert "\n" not in foot.text
-    assert "base64" not in to_markdown(a_run())
+    assert "base64" not in write_markdown(a_run())
 
 
 def test_a_long_run_stays_small() -> None:
-    """Of a thousand calls the first and the last are drawn; the transcript's footer stays below 30 kB."""
+    """Of a thousand calls, the first and the last are drawn. The last line with the picture stays below 30 kB."""
     spans = tuple(Span("tool", f"tool_{n}", n, n + 1) for n in range(1000))
     foot = render(a_run(spans=spans))[-1]
-    text = timeline(a_run(spans=spans)).text
+    text = draw_timeline(a_run(spans=spans)).text
     assert len(foot.html) < 30_000
     assert "940 more" in text
     assert "tool_0 " in text
@@ -137,14 +139,14 @@ def test_a_long_run_stays_small() -> None:
 
 
 def test_scripts_and_recordings_go_by_the_name_that_a_person_knows() -> None:
-    """The name that a scripted or replayed model has in this kernel is no news to anybody."""
+    """A scripted or replayed model has another name in each kernel. The picture has the name that a person knows."""
     run = a_run(spans=(Span("model", "toolloop/replay-7", 0, 1),), model="openai/gpt-4o")
-    assert "◆ openai/gpt-4o " in timeline(run).text
+    assert "◆ openai/gpt-4o " in draw_timeline(run).text
 
 
 def test_a_run_without_calls_has_a_picture() -> None:
-    """A run that failed before its first call shows that somebody asked."""
-    assert timeline(a_run(spans=())).text == "? you ask"
+    """If a run failed before its first call, the picture shows the person's question."""
+    assert draw_timeline(a_run(spans=())).text == "? you ask"
     assert make_bundle(render(a_run(spans=())))["text/html"].count("<img ") == 1
 
 
@@ -156,7 +158,7 @@ def _luminance(color: str) -> float:
 
 @pytest.mark.parametrize("page", ["#ffffff", "#111111", "#1e1e1e"])
 def test_its_colours_can_be_seen_on_light_and_dark_pages(page: str) -> None:
-    """Each colour has at least the contrast that WCAG wants of graphics (3), the text nearly that of text (3.8)."""
+    """On light and dark pages, each colour has at least the contrast that WCAG requires for graphics (3). Text has 3.8."""
     for color, least in [(diagram._TEXT, 3.8), *((c, 3.0) for c in diagram._COLORS.values())]:
         low, high = sorted((_luminance(color), _luminance(page)))
         assert (high + 0.05) / (low + 0.05) >= least, (color, page)

@@ -1,4 +1,4 @@
-"""A run as JSON: whatever `output=` made, as data."""
+"""A run as JSON: the value of `output=` becomes data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolloop_jupyter import Harness, agent
-from toolloop_jupyter.notebook.transcript.steps import as_json
+from toolloop_jupyter.notebook.transcript.steps import write_run_as_json
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
@@ -41,22 +41,26 @@ OUTPUTS = {
 
 @pytest.mark.parametrize(("output", "answer"), OUTPUTS.values(), ids=OUTPUTS)
 def test_an_output_is_exported_as_data(output: Any, answer: Any) -> None:
-    """Keys and parts of any type come as JSON, as the model wrote them, not as Python prints them."""
+    """Keys and parts of any type become JSON in the form that the model wrote, not in the form that Python prints."""
     result = agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel(json.dumps(answer)), output=output)
-    assert json.loads(as_json(result))["output"] == answer
+    assert json.loads(write_run_as_json(result))["output"] == answer
 
 
 def test_what_is_no_data_is_exported_as_it_prints() -> None:
-    """A live object in an output ends no export."""
+    """A live object in an output is exported as its `repr`."""
     result = agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("1"), output=int)
-    told = json.loads(as_json(dataclasses.replace(result, output={"a": 1 + 2j, ("b", 1): object})))["output"]
+    told = json.loads(write_run_as_json(dataclasses.replace(result, output={"a": 1 + 2j, ("b", 1): object})))[
+        "output"
+    ]
     assert str(1 + 2j).strip("()") in str(told["a"])
 
 
 def test_what_hides_is_an_escape():
-    """No character of a JSON file hides or reorders others; what is read of it is what was said."""
+    """In the JSON file, no character is hidden or changes the order of others. A program that reads the file gets the
+    original text.
+    """
     made = agent(Harness.TOOL_LOOP, "Go\u202e", model=ScriptedModel("a\u202eb\u200b"))
-    text = as_json(made)
+    text = write_run_as_json(made)
     assert not set("\u202e\u200b") & set(text)
     assert json.loads(text)["prompt"] == "Go\u202e"
     assert json.loads(text)["text"] == "a\u202eb\u200b"

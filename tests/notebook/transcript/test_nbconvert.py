@@ -1,4 +1,6 @@
-"""The saved notebook as nbconvert's Markdown, HTML and print: the record's blocks stay blocks, whatever they quote."""
+"""The saved notebook as nbconvert's Markdown, as HTML and on paper: the blocks of the record stay blocks, whatever they
+quote.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ def exporter():
 
 
 def notebook(*outputs):
-    """A notebook with one cell that has these outputs. The exporter validates it; nbformat's own makers do so at each output,
-    which takes twice as long as the export.
+    """Return a notebook with one cell that has these outputs.
+
+    The exporter validates the notebook. nbformat's own functions would validate each output, which takes twice as long as the
+    export.
     """
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SOURCE)])
     made.cells[0].outputs = [
@@ -35,7 +39,9 @@ def notebook(*outputs):
 
 
 def tokens_of(text):
-    """What a CommonMark parser that passes HTML finds at the top of a Markdown file: (kind, content)."""
+    """Return (kind, content) of each part that a CommonMark parser which accepts HTML finds at the top level of a Markdown
+    file.
+    """
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("gfm-like", {"linkify": False, "html": True})
@@ -47,21 +53,21 @@ def markdown_of(*outputs):
 
 
 def test_the_check_is_able_to_fail():
-    """A bundle with a blank line in it does end CommonMark's HTML block: a picture and a heading stand outside."""
+    """A blank line in a bundle ends CommonMark's HTML block: then a picture and a heading stand outside of it."""
     found = markdown_of({"text/html": f"<div>{PAYLOADS['paragraph-0']}</div>", "text/plain": "x"})
     assert {"paragraph_open", "heading_open"} <= {kind for kind, _ in found}
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_each_output_is_one_html_block_of_markdown(name):
-    """In `nbconvert --to markdown`, a block's HTML is one HTML block: nothing of it is read as Markdown."""
+    """In `nbconvert --to markdown`, the HTML of a block is one HTML block. No part of it is read as Markdown."""
     bundles = [make_bundle(block) for block in blocks(PAYLOADS[name]).values()]
     assert markdown_of(*bundles) == [("fence", SOURCE), *(("html_block", b["text/html"]) for b in bundles)]
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_each_text_is_one_code_block_of_markdown(name):
-    """Where only the text form of a block is there, nbconvert's Markdown has it as code."""
+    """If only the text form of a block is saved, nbconvert's Markdown has it as code."""
     between = {"text/html": "<div>next</div>", "text/plain": ""}
     texts = [block.text for block in blocks(PAYLOADS[name]).values()]
     found = markdown_of(*(data for text in texts for data in ({"text/plain": text}, between)))
@@ -70,18 +76,18 @@ def test_each_text_is_one_code_block_of_markdown(name):
 
 
 def test_a_line_break_that_counts_is_one_for_the_reader():
-    """What was several lines before is several lines in the page, too: nothing but the writing differs."""
+    """Several lines are several lines on the page, too, although the HTML is written in one line."""
     from html.parser import HTMLParser
 
     class Words(HTMLParser):
         def handle_data(self, data):
-            said.append(data)
+            texts.append(data)
 
-    said = []
+    texts = []
     block = blocks("first\n\n  second\tthird\n")["call"]
     Words().feed(make_bundle(block)["text/html"])
     assert "\n" not in make_bundle(block)["text/html"]
-    assert any("first\n\n  second\tthird" in words for words in said)
+    assert any("first\n\n  second\tthird" in words for words in texts)
 
 
 TAG_FILTER = re.compile(
@@ -91,7 +97,9 @@ TAG_FILTER = re.compile(
 
 
 def visible_on_a_code_host(*outputs):
-    """What is to be read of a notebook's Markdown where the tag filter is, styles are taken out and folds are closed."""
+    """Return the text that a reader sees of a notebook's Markdown on a site that filters tags, removes styles and closes
+    folds.
+    """
     page = TAG_FILTER.sub("&lt;", exporter().from_notebook_node(notebook(*outputs))[0])
     while (
         inner := re.sub(r"(<summary[^>]*>.*?</summary>)(?:(?!<details).)*?</details>", r"\1", page)
@@ -101,7 +109,7 @@ def visible_on_a_code_host(*outputs):
 
 
 def test_a_run_is_readable_on_a_code_host():
-    """No text of a style sheet is seen in `nbconvert --to markdown`; the run's words are."""
+    """With `nbconvert --to markdown`, the reader sees the words of the run, and no text of a style sheet."""
     for outputs in (render(a_run()), [render(a_run())]):
         seen = visible_on_a_code_host(*map(make_bundle, outputs))
         assert "done · 3 model calls" in seen

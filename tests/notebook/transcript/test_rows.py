@@ -26,7 +26,7 @@ def make_row(number, text="fine", error=None, output=None):
 
 
 def make_rows(count, failed=(), **more):
-    """`count` rows, of which those in `failed` have no answer."""
+    """Return `count` rows. The rows in `failed` have no answer."""
     ended = {n: make_row(n, error=f"why {n}" if n in failed else None) for n in range(count)}
     progress = RowsProgress(count, count - len(failed), len(failed), cost=0.001 * count, seconds=4.0)
     return Rows(ended, progress, **more)
@@ -106,7 +106,7 @@ def test_an_answer_is_told_by_its_fields():
 
 
 def test_a_cell_that_cannot_be_told():
-    """A column may have any object, also one that raises an error when it is read."""
+    """A column may contain any object, even one that raises an error when it is read."""
 
     class Mute:
         def __repr__(self):

@@ -1,4 +1,4 @@
-"""Whatever a model, a tool, an argument or an error says is inert: in every block, card and text."""
+"""Whatever a model, a tool, an argument or an error contains is inert, in every block, card and text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ import pytest
 
 from support.hostile import Reader, blocks, calls, pages, run
 from support.payloads import PAYLOADS
-from toolloop_jupyter.core.text.plain import plain
-from toolloop_jupyter.notebook.html.escape import prose, visible, visible_json, visible_text
-from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, to_markdown
+from toolloop_jupyter.core.text.plain import make_text_plain
+from toolloop_jupyter.notebook.html.escape import (
+    mark_hidden,
+    mark_hidden_and_blanks,
+    mark_hidden_in_json,
+    mark_hidden_in_prose,
+)
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render, write_markdown
 
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -21,14 +26,14 @@ HIDDEN = re.compile(
 
 
 def test_the_corpus_is_large():
-    """The corpus has the size and the kinds that are promised."""
+    """The corpus has the promised size and kinds."""
     assert len(PAYLOADS) >= 150
     assert len({name.split("-")[0] for name in PAYLOADS}) >= 10
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_every_page_is_inert_and_whole(name):
-    """No element, attribute, address or style beyond our own, and every block closes what it opened."""
+    """A page has only our own elements, attributes, addresses and styles. Every block closes all elements that it opens."""
     for place, page in pages(PAYLOADS[name]).items():
         reader = Reader(page)
         assert not reader.problems, f"{place}: {reader.problems[:3]}"
@@ -37,7 +42,7 @@ def test_every_page_is_inert_and_whole(name):
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_every_text_is_plain(name):
-    """The text form of a block holds no control, direction or zero-width character, and can be encoded."""
+    """The text form of a block has no control, direction or zero-width character, and can be encoded."""
     for place, block in blocks(PAYLOADS[name]).items():
         assert not HIDDEN.search(block.text), place
         json.dumps(make_bundle(block)).encode("utf-8")
@@ -46,7 +51,7 @@ def test_every_text_is_plain(name):
 
 @pytest.mark.parametrize("name", [name for name in PAYLOADS if not name.startswith(("math", "link"))])
 def test_no_formula_comes_of_other_text(name):
-    """A typesetter finds delimiters only where a formula with plain macros stands."""
+    """MathJax finds delimiters only around a formula with plain macros."""
     for place, page in pages(PAYLOADS[name]).items():
         outside = re.sub(r"<(pre|code)\b.*?</\1>", "", page, flags=re.DOTALL)
         outside = re.sub(
@@ -54,13 +59,13 @@ def test_no_formula_comes_of_other_text(name):
         )
         outside = re.sub(
             r'<[^>"]*(?:"[^"]*"[^>"]*)*>', "|", outside
-        )  # each element ends a typesetter's run of text
+        )  # MathJax does not search across the borders of elements
         assert not re.search(r"\$[^|]*\$|\\[(\[][^|]|\\begin", outside), place
 
 
 @pytest.mark.parametrize("name", [name for name in PAYLOADS if name.startswith("math")])
 def test_formulas_with_macros_that_act_are_source(name):
-    """Macros that link, define or load never reach a typesetter."""
+    """Formulas with macros that link, define or load are never given to MathJax."""
     for place, page in pages(PAYLOADS[name]).items():
         for formula in re.findall(r'tex2jax_process">(.*?)</span>', page, flags=re.DOTALL):
             assert not re.search(
@@ -69,7 +74,7 @@ def test_formulas_with_macros_that_act_are_source(name):
 
 
 def test_a_hostile_text_costs_little():
-    """No payload makes rendering all blocks with it take longer than a person would notice many times over."""
+    """For each payload, rendering all blocks takes far less time than a person would notice."""
     for name, payload in PAYLOADS.items():
         began = time.thread_time()
         calls(payload)
@@ -77,9 +82,9 @@ def test_a_hostile_text_costs_little():
 
 
 def test_visible_shows_what_hides():
-    """Controls, overrides and zero-width characters get a name; letters, newlines and tabs stay."""
-    assert visible("a\x1b[0m\u202eb\u200bc\td\n") == "a␛[0m⟨U+202E⟩b⟨U+200B⟩c\td\n"
-    assert visible("line\r\nforged\rline") == "line\nforged␍line"
+    """Control characters, overrides and zero-width characters are replaced by names. Letters, newlines and tabs stay."""
+    assert mark_hidden("a\x1b[0m\u202eb\u200bc\td\n") == "a␛[0m⟨U+202E⟩b⟨U+200B⟩c\td\n"
+    assert mark_hidden("line\r\nforged\rline") == "line\nforged␍line"
 
 
 @pytest.mark.parametrize(
@@ -96,18 +101,20 @@ def test_visible_shows_what_hides():
     ],
 )
 def test_blanks_of_what_is_approved_can_be_seen(text, shown):
-    """Runs of blanks, blanks at both ends of a line, tabs, breaks at the ends, and what only looks like a blank."""
-    assert visible_text(text) == shown
+    """Blanks in a row, blanks at both ends of a line, tabs, line breaks at the ends, and characters that only look like a
+    blank become visible.
+    """
+    assert mark_hidden_and_blanks(text) == shown
 
 
 def test_blanks_within_json_can_be_seen():
-    """A JSON text keeps its own indentation; the blanks of its strings are dots."""
+    """A JSON text keeps its indentation. The blanks in its strings become dots."""
     text = json.dumps({"a": {"b": "x  y", "c d": "\u2800"}}, indent=2, ensure_ascii=False)
-    assert visible_json(text) == text.replace("x  y", "x··y").replace("\u2800", "⟨U+2800⟩")
+    assert mark_hidden_in_json(text) == text.replace("x  y", "x··y").replace("\u2800", "⟨U+2800⟩")
 
 
 def test_no_character_that_looks_blank_is_left():
-    """Every format character and space of Unicode has a name on the card, but for the few that scripts draw."""
+    """On the card, every format character and space of Unicode has a name, except the few that scripts draw."""
     drawn = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
     quiet = [
         f"U+{code:04X}"
@@ -115,36 +122,36 @@ def test_no_character_that_looks_blank_is_left():
         if unicodedata.category(character := chr(code)) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
         and character not in " \t\n"
         and not re.match(drawn, character)
-        and visible_text(f"a{character}b") == f"a{character}b"
+        and mark_hidden_and_blanks(f"a{character}b") == f"a{character}b"
     ]
     assert quiet == []
 
 
 def test_prose_stays_readable():
-    """Joiners and marks that emoji, Persian and Hebrew need are kept in running text; overrides are not."""
-    assert prose("👩\u200d💻 می\u200cخواهم \u202e") == "👩\u200d💻 می\u200cخواهم ⟨U+202E⟩"
+    """Running text keeps the joiners and marks that emoji, Persian and Hebrew need. Overrides are replaced."""
+    assert mark_hidden_in_prose("👩\u200d💻 می\u200cخواهم \u202e") == "👩\u200d💻 می\u200cخواهم ⟨U+202E⟩"
 
 
 def test_plain_drops_sequences_but_no_words():
-    """A terminal sequence goes as a whole; what follows an unfinished one stays readable."""
-    assert plain("\x1b]0;title\x07a\x1b[31mb\x1b[0m") == "ab"
-    assert plain("\x1b]0;unfinished") == "]0;unfinished"
+    """A complete terminal sequence is removed. The text after an unfinished one stays."""
+    assert make_text_plain("\x1b]0;title\x07a\x1b[31mb\x1b[0m") == "ab"
+    assert make_text_plain("\x1b]0;unfinished") == "]0;unfinished"
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_words_are_still_readable(name):
-    """What was said can be read in the text form of its block."""
-    said = prose(PAYLOADS[name]).strip()
+    """The words of a payload can be read in the text form of its block."""
+    said = mark_hidden_in_prose(PAYLOADS[name]).strip()
     shown = blocks(PAYLOADS[name])["text"].text
     assert shown == said
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_markdown_of_a_run_is_inert(name):
-    """Read by a markdown parser that passes HTML and loads pictures, the export has neither outside of code."""
+    """A Markdown parser that accepts HTML and loads pictures finds neither in the export, outside of code."""
     from markdown_it import MarkdownIt
 
-    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(to_markdown(run(PAYLOADS[name]), "result"))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(write_markdown(run(PAYLOADS[name]), "result"))
     flat = [token for block in tokens for token in [block, *(block.children or [])]]
     assert not [token.type for token in flat if token.type in ("html_block", "html_inline", "image")]
     links = [str(token.attrs["href"]) for token in flat if token.type == "link_open"]
@@ -152,6 +159,6 @@ def test_markdown_of_a_run_is_inert(name):
 
 
 def test_a_whole_run_is_shown_again():
-    """A hostile run keeps its blocks: one for each step, each balanced by itself."""
+    """A hostile run keeps its blocks: one for each step, and each closes all its elements."""
     for block in render(run("</details></div><script>alert(1)</script>"), "x"):
         assert not Reader(block.html).problems

@@ -1,4 +1,4 @@
-"""Durations and times of day are in the record, or left out of it: then the same run leaves the same bytes."""
+"""Durations and times of day are in the record, or can be left out. Without them, the same run leaves the same bytes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from toolloop_jupyter.core.events.events import Span, Text, ToolCall, ToolResult
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.text.plain import are_times_kept, keep_times
 from toolloop_jupyter.notebook.transcript import (
+    draw_timeline,
     make_bundle,
     render,
-    timeline,
-    to_markdown,
+    write_markdown,
 )
 
 A_TIME = re.compile(r"\d\.\d\d s|\d:\d\d")
 
 
 def run(seed: float) -> Result:
-    """The same run, at another pace and another time of day."""
+    """Return the same run, at another pace and another time of day."""
     asked = Approval("look", {"x": 1}, call_id="c1")
     decision = Decision(True, by="click", at=1e9 + seed)
     asked._decide(decision)
@@ -45,8 +45,8 @@ def run(seed: float) -> Result:
 
 
 def written(result: Result) -> list[object]:
-    """All that is saved of a run, in each form."""
-    return [make_bundle(render(result, "r")), make_bundle(timeline(result)), to_markdown(result)]
+    """Return everything that is saved of a run, in each form."""
+    return [make_bundle(render(result, "r")), make_bundle(draw_timeline(result)), write_markdown(result)]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def without_times():
 
 
 def test_the_same_run_leaves_the_same_bytes(without_times):
-    """HTML, text, Markdown and the picture of two runs that took different times are equal, and have no time in them."""
+    """Two runs that took different times give the same HTML, text, Markdown and picture, without any time."""
     first, second = written(run(0.31)), written(run(2.5))
     assert first == second
     assert not A_TIME.search(
@@ -75,7 +75,7 @@ def test_the_same_run_leaves_the_same_bytes(without_times):
 
 
 def test_times_are_there_unless_they_are_left_out():
-    """By default each form says how long things took and when somebody decided."""
+    """By default, each form says how long each step took, and when somebody decided."""
     assert are_times_kept()
     for one in written(run(0.31)):
         assert A_TIME.search(one if isinstance(one, str) else one["text/plain"])
@@ -86,17 +86,17 @@ def test_times_are_there_unless_they_are_left_out():
     ("value", "kept"), [("0", False), ("false", False), ("No", False), ("1", True), ("", True)]
 )
 def test_the_environment_says_it_too(monkeypatch, value, kept):
-    """TOOLLOOP_TIMES=0 leaves times out."""
+    """TOOLLOOP_TIMES=0 leaves the times out."""
     monkeypatch.setenv("TOOLLOOP_TIMES", value)
     assert are_times_kept() is kept
-    assert bool(A_TIME.search(to_markdown(run(0.31)))) is kept
+    assert bool(A_TIME.search(write_markdown(run(0.31)))) is kept
 
 
 def test_a_run_that_took_longer_is_in_the_same_order(without_times):
-    """The picture still tells who spoke after whom."""
+    """The picture still shows the order of the steps."""
     result = run(1.0)
-    lines = make_bundle(timeline(result))["text/plain"].splitlines()
+    lines = make_bundle(draw_timeline(result))["text/plain"].splitlines()
     assert [line.split()[0] for line in lines] == ["?", "◆", "?", "›", "◆"]
-    assert make_bundle(timeline(dataclasses.replace(result, spans=result.spans[:2]))) != make_bundle(
-        timeline(result)
+    assert make_bundle(draw_timeline(dataclasses.replace(result, spans=result.spans[:2]))) != make_bundle(
+        draw_timeline(result)
     )

@@ -1,4 +1,4 @@
-"""The widgets as a person uses them: clicks come as comm messages, and no comm is left open."""
+"""The widgets as a person uses them. Clicks come as comm messages, and no comm is left open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.events.events import Usage
 from toolloop_jupyter.notebook.transcript import draw_running
-from toolloop_jupyter.notebook.widgets import controls as holding
+from toolloop_jupyter.notebook.widgets import controls
 from toolloop_jupyter.notebook.widgets.approval_card import ApprovalCard
 from toolloop_jupyter.notebook.widgets.controls import Card, StepCard, Toolbar
 
@@ -20,7 +20,7 @@ comm = pytest.importorskip("comm", reason="ipywidgets 7 with ipykernel 6.17 has 
 
 
 class FakeComm(comm.base_comm.BaseComm):
-    """A comm whose other end is the test."""
+    """A comm. The test is its other end."""
 
     all: ClassVar[list[FakeComm]] = []
 
@@ -37,7 +37,7 @@ class FakeComm(comm.base_comm.BaseComm):
 
 @pytest.fixture(autouse=True)
 def comms(monkeypatch):
-    """Every comm that the test opens; it fails when one is left open."""
+    """Every comm that the test opens. The fixture fails if one of them is left open."""
     FakeComm.all = []
     monkeypatch.setattr(Card, "last_click", float("-inf"))  # no click of the test before counts
     monkeypatch.setattr(comm, "create_comm", lambda *args, **kwargs: FakeComm(*args, **kwargs))
@@ -69,7 +69,7 @@ def check(arguments):
 
 @pytest.fixture
 def make_card():
-    """Make cards; they are finished with the test. Gives (approval, card)."""
+    """Make cards, which are finished at the end of the test. Returns (approval, card)."""
     cards = []
 
     def make(**options):
@@ -85,7 +85,7 @@ def make_card():
 
 
 def every(widget):
-    """A widget and those within it."""
+    """Yield a widget and all widgets inside it."""
     return [widget, *(found for child in getattr(widget, "children", ()) for found in every(child))]
 
 
@@ -94,13 +94,13 @@ def button(card, label):
 
 
 def click(card, label):
-    """Click as a front-end does: by a message on the button's comm."""
+    """Click as a front-end does: send a message on the button's comm."""
     message = {"content": {"data": {"method": "custom", "content": {"event": "click"}}}, "buffers": []}
     button(card, label)._handle_msg(message)
 
 
 def field(card, name):
-    """The field of an argument in the edit form."""
+    """Return the field of an argument in the edit form."""
     return next(one.input for one in card._form.fields if one.spec.name == name)
 
 
@@ -109,7 +109,7 @@ def texts(card):
 
 
 async def test_approve_allows_as_shown(make_card):
-    """A click on Approve allows the call by click, with no edits, for this call alone."""
+    """A click on Approve allows this call alone, without edits. The decision is recorded as a click."""
     approval, card = make_card()
     click(card, "Approve")
     decision = approval.decision
@@ -123,7 +123,7 @@ async def test_approve_allows_as_shown(make_card):
 
 
 async def test_deny_gives_the_reason(make_card):
-    """A click on Deny denies with the text of the reason field."""
+    """A click on Deny denies the call, with the text of the reason field."""
     approval, card = make_card()
     next(w for w in every(card.widget) if type(w) is ipywidgets.Text).value = " wrong table "
     click(card, "Deny")
@@ -131,7 +131,7 @@ async def test_deny_gives_the_reason(make_card):
 
 
 async def test_approve_all_of_this_tool(make_card):
-    """The choice widens the approval to this run, or where there is one to this session; it names the tool."""
+    """The choice "all calls" widens the approval to this run or, if there is a session, to this session. It names the tool."""
     approval, card = make_card()
     choice = next(w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown))
     assert [words for words, _ in choice.options] == ["this call only", "all calls of post in this run"]
@@ -141,14 +141,14 @@ async def test_approve_all_of_this_tool(make_card):
 
 
 async def test_no_choice_where_it_means_nothing():
-    """A request for one call alone offers no wider approval, and leaves no comm of it behind."""
+    """A request for one call alone offers no wider approval, and leaves no comm open."""
     card = ApprovalCard(Approval("post", INPUT, scopes=("call",)))
     assert not [w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown)]
     card.finish()
 
 
 async def test_no_edit_where_it_reaches_nobody():
-    """A request that cannot be run with other arguments has no Edit button, and takes no edits by another way."""
+    """If a request cannot be run with other arguments, there is no Edit button, and edits by other ways are refused."""
     approval = Approval("post", INPUT, editable=False)
     card = ApprovalCard(approval)
     assert [w.description for w in every(card.widget) if isinstance(w, ipywidgets.Button)] == [
@@ -162,7 +162,7 @@ async def test_no_edit_where_it_reaches_nobody():
 
 
 async def test_a_whole_session(make_card):
-    """Where the conversation goes on, the choice offers all calls in this session, too."""
+    """If the conversation continues, the choice also offers all calls in this session."""
     approval = Approval("post", INPUT, scopes=("call", "run", "session"))
     card = ApprovalCard(approval)
     choice = next(w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown))
@@ -173,7 +173,7 @@ async def test_a_whole_session(make_card):
 
 
 async def test_a_very_long_argument_is_there_to_its_last_character():
-    """Behind its beginning and its size, the card has all of an argument."""
+    """For a very long argument, the card shows its beginning and its size. Behind them is the whole argument."""
     text = "start" + "x" * 300_000 + "MIDDLE" + "y" * 300_000 + "end"
     card = ApprovalCard(Approval("write", {"text": text}))
     assert text in texts(card)
@@ -195,7 +195,7 @@ async def test_the_first_click_counts(make_card, first, second):
 
 
 async def test_a_click_after_the_end_does_nothing(make_card):
-    """A finished card is dead: neither a click nor a forged message decides."""
+    """On a finished card, neither a click nor a forged message decides anything."""
     approval, card = make_card()
     approve = button(card, "Approve")
     card.finish()
@@ -206,7 +206,7 @@ async def test_a_click_after_the_end_does_nothing(make_card):
 
 
 async def test_two_cards_do_not_share(make_card):
-    """A click on one card decides its own request alone."""
+    """A click on one card decides only this card's request."""
     (one, card), (other, _) = make_card(), make_card()
     click(card, "Approve")
     assert one.answered
@@ -215,14 +215,14 @@ async def test_two_cards_do_not_share(make_card):
 
 @pytest.fixture
 def quiet(monkeypatch):
-    """Nobody has clicked for long, no other card is on the page, and a card is held for 0.15 s."""
+    """Nobody has clicked for a long time, no other card is on the page, and a card is held for 0.15 s."""
     monkeypatch.setattr(Card, "last_click", float("-inf"))
     monkeypatch.setattr(Card, "on_page", {})
-    monkeypatch.setattr(holding, "PAUSE", 0.15)
+    monkeypatch.setattr(controls, "PAUSE", 0.15)
 
 
 async def test_the_first_card_acts_at_once(make_card, quiet):
-    """A card that no click came before is not held."""
+    """If there was no click before a card, the card is not held."""
     approval, card = make_card()
     card.enter_page()
     assert not button(card, "Approve").disabled
@@ -232,7 +232,7 @@ async def test_the_first_card_acts_at_once(make_card, quiet):
 
 @pytest.mark.parametrize("first", ["Approve", "Deny"])
 async def test_a_double_click_is_not_for_the_next_card(make_card, quiet, first):
-    """On a card that comes up right after a click, Approve is disabled and does nothing for a moment; then it acts."""
+    """If a card appears right after a click, its Approve is disabled for a moment. Then it works."""
     (_, one), (approval, card) = make_card(), make_card()
     one.enter_page()
     click(one, first)
@@ -248,7 +248,7 @@ async def test_a_double_click_is_not_for_the_next_card(make_card, quiet, first):
 
 
 async def test_a_click_holds_the_other_open_cards(make_card, quiet):
-    """When one of two cards is decided the other moves up, under the pointer: it lets nothing run then, and denies."""
+    """After a click on one card, the other card moves up, under the pointer. For a moment, it can only deny."""
     (_, one), (approval, other) = make_card(), make_card()
     one.enter_page()
     other.enter_page()
@@ -262,7 +262,7 @@ async def test_a_click_holds_the_other_open_cards(make_card, quiet):
 
 
 async def test_a_double_click_on_next_is_one_step(quiet):
-    """A step's card that comes up after a click holds Next and Run to end for a moment."""
+    """If the card of a step appears after a click, Next and Run to end are disabled for a moment."""
     steps = []
     cards = [StepCard("f()", lambda: steps.append("next"), lambda: steps.append("run")) for _ in "12"]
     cards[0].enter_page()
@@ -279,13 +279,13 @@ async def test_a_double_click_on_next_is_one_step(quiet):
 
 
 async def test_a_hold_that_ends_while_its_end_is_looked_at(make_card, quiet, monkeypatch):
-    """A clock of coarse steps wakes the card a little too soon: what is disabled then is enabled later."""
+    """A coarse clock may wake a card a little too early. Buttons that are still disabled then are enabled later."""
     _, card = make_card()
     card.enter_page()
     card._held_until = 100.0
     times = iter([99.99])
     clock = SimpleNamespace(monotonic=lambda: next(times, 100.01))
-    monkeypatch.setattr(holding, "time", clock)
+    monkeypatch.setattr(controls, "time", clock)
     card._show_held()
     await asyncio.sleep(0.1)
     assert not button(card, "Approve").disabled
@@ -293,7 +293,9 @@ async def test_a_hold_that_ends_while_its_end_is_looked_at(make_card, quiet, mon
 
 
 async def test_edit_has_a_field_for_each_kind(make_card):
-    """Text, number, choice, checkbox, and JSON for the rest; an argument that the call left out is an empty field."""
+    """There are fields for text, numbers, choices and checkboxes, and JSON fields for the rest. An argument that the call
+    lacks has an empty field.
+    """
     _, card = make_card()
     click(card, "Edit")
     kinds = {one.spec.name: type(one.input).__name__ for one in card._form.fields}
@@ -309,7 +311,7 @@ async def test_edit_has_a_field_for_each_kind(make_card):
 
 
 async def test_edits_are_what_runs(make_card):
-    """Changed fields arrive as values of their types; what nobody touched stays as it was."""
+    """Changed fields become values of their types. Fields that nobody changed keep their values."""
     approval, card = make_card()
     click(card, "Edit")
     field(card, "line").value = "58"
@@ -320,7 +322,7 @@ async def test_edits_are_what_runs(make_card):
 
 
 async def test_an_opened_form_without_changes_is_no_edit(make_card):
-    """Approve after Edit with nothing changed allows the call as it stood."""
+    """If nothing was changed after Edit, Approve allows the call as it was."""
     approval, card = make_card()
     click(card, "Edit")
     click(card, "Approve")
@@ -328,7 +330,7 @@ async def test_an_opened_form_without_changes_is_no_edit(make_card):
 
 
 async def test_invalid_edits_stay_on_the_card(make_card):
-    """What does not validate decides nothing; the message is shown, and a corrected value goes through."""
+    """A value that does not validate decides nothing. The card shows the message, and a corrected value is accepted."""
     approval, card = make_card()
     click(card, "Edit")
     field(card, "line").value = "0"
@@ -366,7 +368,9 @@ GIVEN = {"count": 4, "limit": 10, "share": 0.5, "tags": ["a"], "extra": {}}
     ],
 )
 async def test_an_emptied_field_is_its_default_or_null(name, typed, sent):
-    """An emptied number or JSON field stands for the default, else for null where that may be, as its note says; a number is exact."""
+    """An emptied number or JSON field means the default; without one, null if null is allowed. The field's note says so.
+    Numbers are exact.
+    """
     approval = Approval("order", GIVEN, schema=LENIENT)
     card = ApprovalCard(approval)
     click(card, "Edit")
@@ -390,7 +394,9 @@ async def test_an_emptied_field_is_its_default_or_null(name, typed, sent):
     ],
 )
 async def test_what_is_no_value_decides_nothing(name, typed, error):
-    """A field that is emptied without a default, or that has no number, is an error on the card; nothing is approved."""
+    """If a field is emptied and has no default, or if it contains no number, the card shows an error, and nothing is
+    approved.
+    """
     approval = Approval("order", GIVEN, schema=LENIENT)
     card = ApprovalCard(approval)
     click(card, "Edit")
@@ -403,7 +409,9 @@ async def test_what_is_no_value_decides_nothing(name, typed, error):
 
 
 async def test_the_form_stands_in_the_place_of_the_arguments(make_card):
-    """While somebody edits, the arguments are in the fields alone, and the question says so; undone, they are back."""
+    """During an edit, only the fields show the arguments, and the question says so. After an undo, the arguments are shown
+    again.
+    """
     _, card = make_card()
     assert "off by one" in texts(card)
     click(card, "Edit")
@@ -415,7 +423,7 @@ async def test_the_form_stands_in_the_place_of_the_arguments(make_card):
 
 
 async def test_broken_json_is_explained(make_card):
-    """Text that is no JSON names its argument and decides nothing."""
+    """If a text is not JSON, the error names the argument, and nothing is decided."""
     approval, card = make_card()
     click(card, "Edit")
     field(card, "tags").value = "a, b"
@@ -425,7 +433,7 @@ async def test_broken_json_is_explained(make_card):
 
 
 async def test_undoing_edits_closes_the_form(make_card, comms):
-    """Undo edits drops what was typed, and the comms of the form."""
+    """The button "Undo edits" removes the typed values, and closes the comms of the form."""
     approval, card = make_card()
     before = sum(one.is_open for one in comms)
     click(card, "Edit")
@@ -441,7 +449,7 @@ async def test_undoing_edits_closes_the_form(make_card, comms):
     [("word " * 100, 7), ("word " * 18 + "\nsecond\nthird", 4), ("a\nb", 3), ("word\n" * 90, 16)],
 )
 async def test_a_field_is_as_high_as_its_text(text, rows):
-    """Lines that the browser breaks count, too, up to the height at which a field scrolls."""
+    """Lines that the browser breaks count, too, up to the height from which a field scrolls."""
     card = ApprovalCard(Approval("f", {"note": text}, schema={"properties": {"note": {"type": "string"}}}))
     click(card, "Edit")
     assert field(card, "note").rows == rows
@@ -449,7 +457,7 @@ async def test_a_field_is_as_high_as_its_text(text, rows):
 
 
 async def test_hidden_characters_are_edited_as_escapes(make_card):
-    """A text with an override or a zero-width blank is edited as JSON, so that a browser neither hides nor drops it."""
+    """A text with an override or a zero-width blank is edited as JSON. So a browser neither hides nor removes the character."""
     approval = Approval("f", {"path": "a\u202eb\u200b"}, schema={"properties": {"path": {"type": "string"}}})
     card = ApprovalCard(approval)
     click(card, "Edit")
@@ -460,7 +468,7 @@ async def test_hidden_characters_are_edited_as_escapes(make_card):
 
 
 async def test_the_card_shows_every_argument_in_full():
-    """Names, values, the tail of a long text with its length, hidden characters, description, source and reason."""
+    """The card has names, values, the end of a long text with its length, hidden characters, description, source and reason."""
     long = "start " + "x" * 5000 + " tail\u202e"
     approval = Approval(
         "rm",
@@ -488,7 +496,7 @@ async def test_the_card_shows_every_argument_in_full():
 
 
 async def test_the_plain_reason_is_not_said():
-    """Why somebody is asked stands there where it is more than that the run asks about everything."""
+    """The card says why somebody is asked, unless the only reason is that the run asks about everything."""
     card = ApprovalCard(Approval("rm", {}, why="permissions are 'ask'"))
     shown = texts(card)
     card.finish()
@@ -497,7 +505,7 @@ async def test_the_plain_reason_is_not_said():
 
 
 async def test_the_card_shows_blanks():
-    """Blanks in short values and in JSON are dots within code that keeps them; one line is not "1 lines"."""
+    """Blanks in short values and in JSON are shown as dots, in code that keeps them. A single line is not called "1 lines"."""
     card = ApprovalCard(
         Approval("sh", {"command": "rm  -rf   /tmp/x", "env": {"A": "b  c" * 30}, "note": "x" * 129 + "\n"})
     )
@@ -510,7 +518,7 @@ async def test_the_card_shows_blanks():
 
 
 async def test_the_card_says_what_it_is():
-    """A screen reader is told of the card when it comes up, and its question is a group with the tool's name."""
+    """A screen reader reads the card's question when the card appears. The card is a group with the tool's name."""
     card = ApprovalCard(Approval("sh", {}, number=4))
     shown = texts(card)
     card.finish()
@@ -519,7 +527,7 @@ async def test_the_card_says_what_it_is():
 
 
 async def test_descriptions_hold_no_html():
-    """A tool's name is text on buttons, labels and tooltips."""
+    """On buttons, labels and tooltips, a tool's name is text and not HTML."""
     card = ApprovalCard(Approval("<b onmouseover=alert(1)>x</b>", {}))
     allowed = [w for w in every(card.widget) if getattr(w, "description_allow_html", False)]
     shown = texts(card)
@@ -529,7 +537,7 @@ async def test_descriptions_hold_no_html():
 
 
 async def test_fields_have_names_for_screen_readers(make_card):
-    """Every button and field has a visible description, which front-ends make its label."""
+    """Every button and field has a visible description. Front-ends use it as the label."""
     _, card = make_card()
     click(card, "Edit")
     for widget in every(card.widget):
@@ -547,7 +555,9 @@ async def test_fields_have_names_for_screen_readers(make_card):
 
 
 def test_toolbar_says_where_the_run_is(comms):
-    """State, time, calls, tokens and cost; an unknown cost is not zero; nothing new sends nothing."""
+    """The toolbar has state, time, calls, tokens and cost. An unknown cost is not zero. If nothing has changed, nothing is
+    sent.
+    """
     bar = Toolbar(lambda: None)
     bar.show(draw_running("waiting for you", Usage(1500, 340, 2), None, 72.4))
     shown = texts(bar)
@@ -560,7 +570,7 @@ def test_toolbar_says_where_the_run_is(comms):
 
 
 def test_stop_is_pressed_once():
-    """The first click on Stop stops; the button is disabled at once, and a finished bar is dead."""
+    """The first click on Stop stops the run, and the button is disabled at once. A finished toolbar does nothing."""
     stops = []
     bar = Toolbar(lambda: stops.append(1))
     click(bar, "Stop")
@@ -571,7 +581,7 @@ def test_stop_is_pressed_once():
 
 
 def test_step_card_goes_on_once():
-    """Next or Run to end, whichever comes first."""
+    """The first click on Next or on Run to end counts."""
     steps = []
     card = StepCard("search(q='x')", lambda: steps.append("next"), lambda: steps.append("run"))
     click(card, "Run to end")
@@ -581,7 +591,7 @@ def test_step_card_goes_on_once():
 
 
 async def test_fifty_cards_leave_nothing(comms):
-    """Comms and widgets return to where they were."""
+    """After fifty cards, there are as many comms and widgets as before."""
     before = len(ipywidgets.widgets.widget._instances)
     for _ in range(50):
         card = ApprovalCard(Approval("f", {"x": 1}))
@@ -592,7 +602,7 @@ async def test_fifty_cards_leave_nothing(comms):
 
 
 def test_a_card_is_displayed_by_reference():
-    """The bundle names the widget and nothing else, so that a static fallback can stand beside it."""
+    """The bundle has only a reference to the widget, so a static form can stand beside it."""
     bar = Toolbar(lambda: None)
     bundle = bar.make_reference()
     bar.finish()

@@ -69,15 +69,15 @@ def test_axe_finds_nothing(jupyter, desk, axe, app):
     desk.open("axe.ipynb", app)
     desk.run_all()
     desk.see(desk.button("Approve"), "the card")
-    found = findings(desk, axe, "card")
+    faults = findings(desk, axe, "card")
     dark(desk, True)
-    found += findings(desk, axe, "card, dark")
+    faults += findings(desk, axe, "card, dark")
     desk.click("Edit…")
     desk.see(desk.page.locator(".tlj-form input"), "the form")
-    found += findings(desk, axe, "form, dark")
+    faults += findings(desk, axe, "form, dark")
     desk.screenshot(f"card-form-dark-{app}")
     dark(desk, False)
-    found += findings(desk, axe, "form")
+    faults += findings(desk, axe, "form")
     desk.page.locator(".tlj-card:visible .tlj-form").get_by_label("count").fill("")
     desk.page.locator(".tlj-card:visible .tlj-form").get_by_label("note").fill("Dear supplier, please hurry.")
     desk.click("Approve edited")
@@ -87,17 +87,17 @@ def test_axe_finds_nothing(jupyter, desk, axe, app):
     desk.see(desk.button("Next"), "the first step")
     desk.click("Next")
     desk.see(desk.page.locator(".tlj-card:visible", has_text="stock"), "the second step")
-    found += findings(desk, axe, "steps")
+    faults += findings(desk, axe, "steps")
     dark(desk, True)
-    found += findings(desk, axe, "steps, dark")
+    faults += findings(desk, axe, "steps, dark")
     desk.click("Run to end")
     desk.wait_for("failed: the answer does not fit")
-    found += findings(desk, axe, "transcript, dark")
+    faults += findings(desk, axe, "transcript, dark")
     desk.unfold()
-    found += findings(desk, axe, "unfolded, dark")
+    faults += findings(desk, axe, "unfolded, dark")
     dark(desk, False)
-    found += findings(desk, axe, "unfolded")
-    assert found == []
+    faults += findings(desk, axe, "unfolded")
+    assert faults == []
 
 
 ROWS = """%load_ext toolloop_jupyter
@@ -117,17 +117,17 @@ def test_axe_finds_nothing_of_rows(jupyter, desk, axe):
     desk.until(
         "() => /failed/.test(document.querySelector('.tlj-status')?.textContent ?? '')", "a failed row"
     )
-    found = findings(desk, axe, "running")
+    faults = findings(desk, axe, "running")
     dark(desk, True)
-    found += findings(desk, axe, "running, dark")
+    faults += findings(desk, axe, "running, dark")
     desk.click("Stop")
     desk.wait_for("the run was stopped")
-    found += findings(desk, axe, "record, dark", more_than=4)
+    faults += findings(desk, axe, "record, dark", more_than=4)
     desk.unfold()
-    found += findings(desk, axe, "unfolded, dark")
+    faults += findings(desk, axe, "unfolded, dark")
     dark(desk, False)
-    found += findings(desk, axe, "unfolded")
-    assert found == []
+    faults += findings(desk, axe, "unfolded")
+    assert faults == []
 
 
 def dark(desk, on):

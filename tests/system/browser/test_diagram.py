@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from support.diagrams import a_run
-from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.diagram import draw_timeline
 from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 
 pytestmark = pytest.mark.browser
@@ -23,7 +23,7 @@ def test_the_picture_survives_in_an_untrusted_notebook(jupyter, desk, app):
         nbformat.v4.new_code_cell(
             "x", outputs=[nbformat.v4.new_output("display_data", data=make_bundle(blocks))]
         )
-        for blocks in ([timeline(run)], render(run))
+        for blocks in ([draw_timeline(run)], render(run))
     ]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata.update(kernelspec={"name": "python3", "display_name": "Python 3"})

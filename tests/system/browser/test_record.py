@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from support.asking_run import CELLS, decide
-from support.calls import call_block
+from support.calls import draw_call
 from toolloop_jupyter.core.events.events import ToolCall
 from toolloop_jupyter.notebook.transcript.steps import make_bundle
 
@@ -87,7 +87,7 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
 
     name, _ = record
     saved = jupyter.read(name)
-    long = call_block(ToolCall("1", "f", "f", {"one_word": "x" * 190}))
+    long = draw_call(ToolCall("1", "f", "f", {"one_word": "x" * 190}))
     saved.cells[-1].outputs.append(nbformat.v4.new_output("display_data", make_bundle(long)))
     page, _ = HTMLExporter().from_notebook_node(saved)
     (jupyter.root / "paper.html").write_text(page, "utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from support.hostile import pages, run
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook.transcript import steps as exporting
+from toolloop_jupyter.notebook.transcript import steps
 
 pytestmark = pytest.mark.browser
 
@@ -113,7 +113,7 @@ def test_nothing_runs_loads_or_breaks_out(visitor, group):
 
 def test_an_exported_page_follows_the_readers_theme(context, tmp_path):
     """An exported page is dark for a reader who likes it dark, with the colours for it, and has no raw formula."""
-    file = exporting.write(run("costs $5, is $e^x$"), str(tmp_path / "run.html"))
+    file = steps.write(run("costs $5, is $e^x$"), str(tmp_path / "run.html"))
     seen = {}
     page = context.new_page()
     for scheme in ("light", "dark"):

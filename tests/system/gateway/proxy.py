@@ -118,8 +118,8 @@ def running(
                 return
         finally:
             _end(process)
-    said = (folder / "output.txt").read_text("utf-8")
-    raise RuntimeError(f"the proxy did not start; its output ends:\n{said[-3000:]}")
+    log_text = (folder / "output.txt").read_text("utf-8")
+    raise RuntimeError(f"the proxy did not start; its output ends:\n{log_text[-3000:]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

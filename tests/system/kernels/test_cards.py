@@ -383,8 +383,8 @@ def test_a_kernel_that_dies_approves_nothing(start_kernel, tmp_path):
     new.click_widget(approve)
     new.settle(0.5)
     # ipykernel notes an unknown comm in its log, in answer to the click: in no cell.
-    said = [m["content"] for m in new.messages[before:] if m["msg_type"] in ("stream", "error")]
-    logged = "".join(content.get("text", "error") for content in said)
+    outputs = [m["content"] for m in new.messages[before:] if m["msg_type"] in ("stream", "error")]
+    logged = "".join(content.get("text", "error") for content in outputs)
     assert logged.replace(f"No such comm: {approve.comm_id}", "").strip() == ""
     assert [cell.code for cell in new.executions.values() if "No such comm" in cell.text] == []
     assert not mark.exists()
@@ -434,7 +434,7 @@ def test_the_saved_notebook_tells_the_whole_story(kernel):
         kernel.execute("print(r.to_markdown())").stdout
         + kernel.execute("r._repr_mimebundle_()['text/plain']").text
     )
-    for told in (page, text, cell.text, again):
+    for shown in (page, text, cell.text, again):
         for part in (
             "approved with edits by click",
             "edited by a person",
@@ -442,9 +442,9 @@ def test_the_saved_notebook_tells_the_whole_story(kernel):
             "denied by click",
             "wrong table",
         ):
-            assert part in told, part
-        assert "noted 3" in told
-        assert "All done." in told
+            assert part in shown, part
+        assert "noted 3" in shown
+        assert "All done." in shown
     assert re.search(r"x: 1 → 7", cell.text)
     assert ran(kernel) == "[7, 3]"
 

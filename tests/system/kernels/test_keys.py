@@ -46,10 +46,10 @@ def test_no_output_has_it(kernel, tmp_path, mode):
         for cell in CELLS.values():
             kernel.execute(cell.format(base=server.base_url, folder=tmp_path.as_posix()))
         assert KEY in str([r.headers for r in server.requests])
-    said = json.dumps([m["content"] for m in kernel.messages], default=str)
+    everything = json.dumps([m["content"] for m in kernel.messages], default=str)
     files = "".join(path.read_text() for path in tmp_path.iterdir())
-    assert KEY not in said.replace(json.dumps(KEY), "")
-    assert PASSWORD not in said
+    assert KEY not in everything.replace(json.dumps(KEY), "")
+    assert PASSWORD not in everything
     assert KEY not in files
     assert sorted(path.name for path in tmp_path.iterdir())[:3] == ["run.html", "run.json", "run.md"]
 
@@ -84,10 +84,10 @@ def test_a_key_typed_into_a_cell_is_refused(kernel, line):
         f"%%toolloop -m openai/stub '{line.split(' ', 1)[0]}' '{line.split(' ', 1)[1]}'\nGo."
     )
     assert done.status == "error"
-    said = done.text + str(done.error)
-    assert "opaque-typed" not in said
-    assert "deadbeef" not in said
-    assert "--api-key" in said
+    shown = done.text + str(done.error)
+    assert "opaque-typed" not in shown
+    assert "deadbeef" not in shown
+    assert "--api-key" in shown
 
 
 def test_kept_history_and_recordings_have_no_key(kernel, tmp_path):

@@ -342,8 +342,8 @@ def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path)
     notebook.write_text(json.dumps({"cells": [{"outputs": [{"data": kept[0]}]}]}))
     fresh = start_kernel()
     fresh.execute("%load_ext toolloop_jupyter")
-    said = fresh.execute(f"%toolloop resume diary {notebook.as_posix()}")
-    assert "session 'diary' continues with 4 messages" in said.stdout, said.text
+    resumed = fresh.execute(f"%toolloop resume diary {notebook.as_posix()}")
+    assert "session 'diary' continues with 4 messages" in resumed.stdout, resumed.text
     again = fresh.execute("h = %toolloop history diary\nprint([m['role'] for m in h])")
     assert again.stdout == "['user', 'assistant', 'tool', 'assistant']\n"
     assert (

@@ -154,8 +154,8 @@ def test_each_transport_does_it_all(kernel, transport, awaited, tmp_path):
     begin = f"r = {run}(Harness.TOOL_LOOP, 'Go.', tools=[one], observer=Watching(), model=ScriptedModel("
     ran = kernel.execute(f"{begin}[call('add', a=1), call('slow', steps=2), call('fail')], 'Done.'))")
     assert ran.status == "ok", ran.text
-    said = kernel.execute("print([t.output for t in r.tool_results], seen, sep='\\n')").stdout
-    assert said == (
+    printed = kernel.execute("print([t.output for t in r.tool_results], seen, sep='\\n')").stdout
+    assert printed == (
         "['{\"result\": 2}', 'done', 'ServerError: Error executing tool fail: the disk is full']\n"
         "['step 0', 'step 1']\n"
     )
@@ -233,8 +233,8 @@ def test_a_recorded_run_is_played_again(kernel):
     first = kernel.execute("%%toolloop --model m --tools lib --record lesson.jsonl --as r\nShout.")
     again = kernel.execute("%%toolloop --tools lib --replay lesson.jsonl --as r2\nShout.")
     assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
-    said = kernel.execute("print(r2.text, [t.value for t in r2.tool_results], shop.ran); lib.close()")
-    assert said.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
+    printed = kernel.execute("print(r2.text, [t.value for t in r2.tool_results], shop.ran); lib.close()")
+    assert printed.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
 
 
 def test_a_recorded_run_is_played_without_its_server(kernel):
@@ -247,10 +247,10 @@ def test_a_recorded_run_is_played_without_its_server(kernel):
     kernel.execute("lib.close(); del lib; ran = list(shop.ran)")
     again = kernel.execute("%%toolloop --tools lib --replay away.jsonl --replay-tools --as r2\nShout.")
     assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
-    said = kernel.execute(
+    printed = kernel.execute(
         "print(r2.text, [t.output for t in r2.tool_results] == [t.output for t in r.tool_results], shop.ran == ran)"
     )
-    assert said.stdout == "It said HEY. True True\n"
+    assert printed.stdout == "It said HEY. True True\n"
     assert "replayed from away.jsonl with its tools" in again.text
     alone = kernel.execute("%%toolloop --replay-tools\nShout.")
     assert "--replay-tools needs a recording" in alone.text
@@ -269,8 +269,10 @@ def test_a_public_server(kernel):
     cell = kernel.submit("%%toolloop --model m --tools clock --as r\nWhen?", allow_stdin=True)
     kernel.click("Approve")
     kernel.wait(cell)
-    said = kernel.execute("print('T21:00:00' in r.tool_results[0].output, clock.log[-300:]); clock.close()")
-    assert said.stdout.startswith("True"), said.text + cell.text
+    printed = kernel.execute(
+        "print('T21:00:00' in r.tool_results[0].output, clock.log[-300:]); clock.close()"
+    )
+    assert printed.stdout.startswith("True"), printed.text + cell.text
 
 
 def test_tab_and_the_doctor(kernel):

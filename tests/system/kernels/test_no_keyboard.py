@@ -69,8 +69,8 @@ def test_without_a_click_nobody_is_there(kernel, code):
     before = cards(kernel)
     with Pace() as pace:
         cell = kernel.execute(code, allow_stdin=False)
-    said = kernel.execute("print(runs, [a.decision.by for a in r.approvals])").stdout
-    assert said == "[] ['unattended', 'unattended']\n"
+    printed = kernel.execute("print(runs, [a.decision.by for a in r.approvals])").stdout
+    assert printed == "[] ['unattended', 'unattended']\n"
     (waited, *_) = kernel.execute(
         "print(*[s.end - s.start for s in r.spans if s.kind == 'approval'])"
     ).stdout.split()

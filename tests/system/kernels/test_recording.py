@@ -125,9 +125,9 @@ def student():
 def test_the_same_without_the_server(recorded, student):
     """`%toolloop replay on FILE` runs the unchanged cells: real tools, real approvals, everything the same but times."""
     tape, shown, events = recorded
-    said = student.execute(f"%toolloop replay on {tape}")
+    started = student.execute(f"%toolloop replay on {tape}")
     assert (
-        said.stdout
+        started.stdout
         == f"every run is answered from {tape}, which has 9 model calls; no model and no key is needed\n"
     )
     # The recorded notebook's own settings may stand in it, with a key that is not here.
@@ -227,8 +227,8 @@ def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
         )
         == 1
     )
-    said = student.execute("%toolloop save full /dev/full")
-    assert said.text.strip() == "toolloop: No space left on device: /dev/full"
+    saving = student.execute("%toolloop save full /dev/full")
+    assert saving.text.strip() == "toolloop: No space left on device: /dev/full"
 
 
 def test_without_times_the_same_cells_leave_the_same_bytes(recorded, student):

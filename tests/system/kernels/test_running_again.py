@@ -226,8 +226,8 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
     assert "/home/me" not in notebook.read_text() + saved.read_text(), "ids are hashed: VS Code's hold a path"
     fresh = start_kernel()
     begin(fresh)
-    said = run(fresh, f"%toolloop {way} back{way} {(notebook if way == 'resume' else saved).as_posix()}")
-    assert "continues with 4 messages" in said.stdout, said.text
+    resumed = run(fresh, f"%toolloop {way} back{way} {(notebook if way == 'resume' else saved).as_posix()}")
+    assert "continues with 4 messages" in resumed.stdout, resumed.text
     again = run(fresh, say(f"back{way}", "Two again."), "/home/me/b1")
     assert "its turn is replaced" in again.text
     assert conversation(fresh, f"back{way}") == ["One.", "Two again."], again.text

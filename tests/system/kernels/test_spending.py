@@ -41,8 +41,8 @@ def test_budget_and_fallback(shared, serve, tmp_path):
     assert "hosted_vllm/second is asked instead." in cell.text
     assert "answered by hosted_vllm/second" in cell.text.splitlines()[-1]
     spans = "[(s.name, s.is_error, s.cost and round(s.cost, 5)) for s in r.spans if s.kind == 'model']"
-    told = kernel.execute(f"print({spans}, round(r.cost, 5), r.text)").stdout
-    assert told == (
+    printed = kernel.execute(f"print({spans}, round(r.cost, 5), r.text)").stdout
+    assert printed == (
         "[('openai/first', False, 0.015), ('openai/first', True, None), ('hosted_vllm/second', False, 0.0015)] 0.0165 Three.\n"
     )
     again = kernel.execute(f"%%toolloop {line} --replay {tmp_path.as_posix()}/tape.jsonl --as again\nAdd.")
@@ -65,8 +65,8 @@ def test_budget_and_fallback(shared, serve, tmp_path):
     assert kernel.execute("print(one.stop_reason, two.stop_reason)").stdout == "max_cost max_cost\n"
     assert len(second.requests) == asked
     assert "$0.0000 left" in kernel.execute("%toolloop").stdout
-    told = kernel.execute("%%toolloop --budget 5\nHi.").text
-    assert "--budget is for all runs of the notebook together; write %toolloop --budget 5" in told
+    printed = kernel.execute("%%toolloop --budget 5\nHi.").text
+    assert "--budget is for all runs of the notebook together; write %toolloop --budget 5" in printed
     kernel.execute("%toolloop --budget 5")
     assert kernel.execute("%%toolloop --model hosted_vllm/second\nHi.").status == "ok"
     kernel.execute("%toolloop reset")

@@ -236,28 +236,28 @@ def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
     try:
         for line in SET_UP:
             assert "Error" not in deaf.run(line)
-        said = "this process ignores Ctrl-C: %toolloop doctor"
+        warning = "this process ignores Ctrl-C: %toolloop doctor"
         deaf.type_cell("%%toolloop -t double", "Double 3")
-        assert deaf.prompt().count(said) == 1
+        assert deaf.prompt().count(warning) == 1
         deaf.run(
             "from toolloop_jupyter import aagent_session, show; rows = ['a', 'b']; echo = ScriptedModel('hi', repeat_last=True)"
         )
         deaf.run("session = aagent_session(Harness.TOOL_LOOP, model=echo)")
         deaf.type_cell("%%toolloop --each rows --model echo", "{{row}}")
-        assert deaf.prompt().count(said) == 1
+        assert deaf.prompt().count(warning) == 1
         hi = "aagent(Harness.TOOL_LOOP, 'Hi', model=echo{})"
         for run in (hi.format(""), f"show({hi.format(', stream=True')})", "session.arun('Hi')"):
-            assert deaf.run(f"x = await {run}").count(said) == 1
+            assert deaf.run(f"x = await {run}").count(warning) == 1
         deaf.run("def loud(x: int) -> int: 'Loud.'; print('has', 'begun'); time.sleep(300); return x")
         deaf.child.sendline(
             "x = agent(Harness.TOOL_LOOP, 'Hi', model=ScriptedModel(call('loud', x=1)), tools=[loud])"
         )
         deaf.child.expect_exact("has begun")
-        assert said not in deaf.child.before
+        assert warning not in deaf.child.before
         deaf.child.sendintr()
         shown = deaf.prompt()
         assert "KeyboardInterrupt" in shown
-        assert said not in shown
+        assert warning not in shown
         examined = "".join(deaf.run("%toolloop doctor").split())
         assert "✗Ctrl-C" in examined
         remedy = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -266,7 +266,7 @@ def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
         deaf.type_cell("%%toolloop --model late -t slow --as r", "go")
         deaf.child.expect_exact("tools slow")
         deaf.child.sendintr()
-        assert said not in deaf.prompt()
+        assert warning not in deaf.prompt()
         assert "cancelled" in deaf.run("print(r.stop_reason)")
     finally:
         end_terminal(deaf.child)

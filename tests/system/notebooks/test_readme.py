@@ -94,24 +94,24 @@ def between(readme, name):
 
 def test_the_differences_to_litellm_are_those_that_are_tested(readme, repository):
     """docs/differences.md has the table that `python -m tests.system.parity` prints, and the README ten rows of it."""
-    told = between((repository / "docs" / "differences.md").read_text("utf-8"), "beyond")
-    assert told.strip() == table().strip(), (
+    printed_table = between((repository / "docs" / "differences.md").read_text("utf-8"), "beyond")
+    assert printed_table.strip() == table().strip(), (
         "docs/differences.md: put what `python -m tests.system.parity` prints between the marks"
     )
     chosen = readme.split("\n## Beyond LiteLLM's Tool Loop\n")[1].split("\n## ")[0]
     rows = [line for line in chosen.splitlines() if line.startswith("| ") and not line.startswith("| |")]
     assert len(rows) == 10
-    assert [row for row in rows if row not in told] == []
+    assert [row for row in rows if row not in printed_table] == []
 
 
 def test_the_stacks_are_those_that_are_tested(readme):
     """Each stack that the tests build has its Python, and its older versions, in the table."""
-    told = between(readme, "stacks")
+    table = between(readme, "stacks")
     for stack in STACKS:
         exact = [
             pin.partition("==")[2].removesuffix(".*")
             for pin in stack.pins
             if "==" in pin and "pydantic" not in pin
         ]
-        assert stack.python in told
-        assert [v for v in exact if v.removesuffix(".0") not in told] == []
+        assert stack.python in table
+        assert [v for v in exact if v.removesuffix(".0") not in table] == []

@@ -110,8 +110,10 @@ def answered(pattern):
     def event(value):
         return value["event"] == "ToolResult" and value["is_error"] and pattern.search(value["output"])
 
-    found = [Expected(VALID, "history.*", MISSING, message)]
-    return found if pattern is NOT_RUN else [*found, Expected(VALID, "turns.0.events.*", MISSING, event)]
+    expected = [Expected(VALID, "history.*", MISSING, message)]
+    return (
+        expected if pattern is NOT_RUN else [*expected, Expected(VALID, "turns.0.events.*", MISSING, event)]
+    )
 
 
 ENDS = [

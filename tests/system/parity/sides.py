@@ -157,14 +157,14 @@ def plain(value: Any) -> Any:
 
 def joined(events: Sequence[Any]) -> list[Any]:
     """The events as data, neighbouring deltas joined."""
-    found: list[Any] = []
+    events_joined: list[Any] = []
     for event in events:
         item = plain(event)
-        if found and "delta" in item and found[-1]["event"] == item["event"]:
-            found[-1]["delta"] += item["delta"]
+        if events_joined and "delta" in item and events_joined[-1]["event"] == item["event"]:
+            events_joined[-1]["delta"] += item["delta"]
         else:
-            found.append(item)
-    return found
+            events_joined.append(item)
+    return events_joined
 
 
 def without_titles(value: Any) -> Any:
@@ -182,7 +182,7 @@ def without_titles(value: Any) -> Any:
 
 def sent(server: ScriptedServer, side: Side) -> list[dict[str, Any]]:
     """The requests that arrived, as compared."""
-    found = []
+    requests = []
     for request in server.requests:
         body = dict(request.body)
         if side.streamed:
@@ -191,8 +191,8 @@ def sent(server: ScriptedServer, side: Side) -> list[dict[str, Any]]:
         if "tools" in body:
             body["tools"] = [without_titles(tool) for tool in body["tools"]]
         headers = {name: request.headers[name] for name in HEADERS if name in request.headers}
-        found.append({"path": request.path, "body": body, "headers": headers})
-    return found
+        requests.append({"path": request.path, "body": body, "headers": headers})
+    return requests
 
 
 async def observe(side: Side, scenario: Scenario, folder: Path) -> dict[str, Any]:
@@ -269,20 +269,20 @@ MISSING = "(nothing)"
 
 def differences(theirs_seen: Any, ours_seen: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
     """Path ("turns.0.result.cost") -> (LiteLLM's value, our value) of every place where two observations differ."""
-    found: dict[str, tuple[Any, Any]] = {}
+    different: dict[str, tuple[Any, Any]] = {}
     dot = f"{path}." if path else ""
     kinds = [side.get("event") for side in (theirs_seen, ours_seen) if isinstance(side, dict)]
     if len(kinds) == 2 and kinds[0] == kinds[1]:
         for key in {**theirs_seen, **ours_seen}:
-            found.update(
+            different.update(
                 differences(theirs_seen.get(key, MISSING), ours_seen.get(key, MISSING), f"{dot}{key}")
             )
-        return found
+        return different
     if isinstance(theirs_seen, list) and isinstance(ours_seen, list):
         left, right = len(theirs_seen), len(ours_seen)
         at = 0  # what only one side has is looked for behind the common beginning, before the common end
         while at < min(left, right) and (left == right or theirs_seen[at] == ours_seen[at]):
-            found.update(differences(theirs_seen[at], ours_seen[at], f"{dot}{at}"))
+            different.update(differences(theirs_seen[at], ours_seen[at], f"{dot}{at}"))
             at += 1
         while left > at and right > at and theirs_seen[left - 1] == ours_seen[right - 1]:
             left, right = left - 1, right - 1
@@ -291,6 +291,6 @@ def differences(theirs_seen: Any, ours_seen: Any, path: str = "") -> dict[str, t
                 side[number] if number < end else MISSING
                 for side, end in ((theirs_seen, left), (ours_seen, right))
             ]
-            found.update(differences(*values, f"{dot}{number}"))
-        return found
+            different.update(differences(*values, f"{dot}{number}"))
+        return different
     return {} if theirs_seen == ours_seen else {path: (theirs_seen, ours_seen)}

@@ -111,16 +111,16 @@ async def test_the_history_of_a_closed_session(call):
     sides = [(aagent_session, Harness, {})]
     if harness is not None:
         sides.append((harness.aagent_session, harness.Harness, {"sandbox": harness.sandbox.local(".")}))
-    told = []
+    histories = []
     for session_of, kind, sandbox in sides:
         more, _ = call(answer("Hi."))
         async with session_of(kind.TOOL_LOOP, **sandbox, **more) as session:
             await session.arun("Go")
         try:
-            told.append(len(await session.history()))
+            histories.append(len(await session.history()))
         except Exception as error:
-            told.append(type(error).__name__)
-    assert told == [2, "SessionClosed"][: len(sides)]
+            histories.append(type(error).__name__)
+    assert histories == [2, "SessionClosed"][: len(sides)]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -144,9 +144,9 @@ async def test_edited_arguments(call):
     more, server = call(calls(("add", {"a": 1, "b": 2})), answer("7"))
     await aagent(Harness.TOOL_LOOP, "Add", tools=[add], permissions="ask", on_approval=edit, **more)
     assert RUN == [(5, 2)]
-    told = server.requests[1].messages[-1]["content"]
-    assert '"a": 5' in told
-    assert told.endswith("7")
+    message = server.requests[1].messages[-1]["content"]
+    assert '"a": 5' in message
+    assert message.endswith("7")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def test_parity_with_the_oldest_litellm(repository):
     floor = stacks.build(stacks.FLOOR)
     wanted = stacks.FLOOR.pins[0].partition("==")[2]
     asked = [floor.python, "-c", "import importlib.metadata as m; print(m.version('litellm'))"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
-    assert told == wanted or told.startswith(f"{wanted}.")
+    printed = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    assert printed == wanted or printed.startswith(f"{wanted}.")
     # Not `-m pytest`, which would put the source tree before what is installed.
     pytest_there = str(Path(floor.python).with_name("pytest"))
     ran = subprocess.run(

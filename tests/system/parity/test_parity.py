@@ -28,12 +28,12 @@ async def test_same_or_better(scenario, tmp_path):
         seen.append(await observe(side, scenario, folder))
     used = set()
     for (side, _), observation in zip(sides[1:], seen[1:], strict=True):
-        found = differences(seen[0], observation)
+        different = differences(seen[0], observation)
         fitting = {
             path: [number for number, expected in enumerate(scenario.expected) if expected.fits(path, values)]
-            for path, values in found.items()
+            for path, values in different.items()
         }
-        unexpected = {path: found[path] for path, numbers in fitting.items() if not numbers}
+        unexpected = {path: different[path] for path, numbers in fitting.items() if not numbers}
         assert not unexpected, f"{side.name}: {unexpected}"
         used.update(number for numbers in fitting.values() for number in numbers)
     unseen = [expected for number, expected in enumerate(scenario.expected) if number not in used]

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from ..events import HistoryInvalid, thaw
 from ..execution import shorten_repr
-from ..models import new_call_id, split_objects
+from ..models import make_call_id, split_objects
 from ..results import PicturePlace
 from ..text import DEEPEST, hide_in, is_deeper, join_surrogates, join_surrogates_in, list_some, write_whole
 from ..tools import SentArguments
@@ -97,12 +97,12 @@ class History:
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
         self._sent += thaw(self._messages[len(self._sent) :])
-        messages, own = self._sent.copy(), self.starts[-1] if self.starts else len(self._messages)
+        messages, prompt_at = self._sent.copy(), self.starts[-1] if self.starts else len(self._messages)
         if not sends_prompts:
-            for number, one in enumerate(messages[:own]):
+            for number, one in enumerate(messages[:prompt_at]):
                 if one["role"] == "user":
                     messages[number] = {**one, "content": leave_out_parts(one["content"], NOT_AGAIN)}
-        return merge_user_messages(place_pictures(messages, find_place, own))
+        return merge_user_messages(place_pictures(messages, find_place, prompt_at))
 
     def begin_turn(self, instructions: str | None, family: str = "") -> None:
         """Begin a turn with a model of `family` ("" keeps the present family). `instructions` become the system message.
@@ -326,8 +326,8 @@ def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[obje
 
     `turns`: for each turn of a notebook, the index of the turn's first message and an id of the turn's cell. Raises OSError.
     """
-    known = {"turns": list(turns)} if turns else {}
-    data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
+    more = {"turns": list(turns)} if turns else {}
+    data = {"format": FORMAT, **more, "messages": hide_in(list(messages))}
     write_whole(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
 
 
@@ -393,7 +393,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
             for call in calls:
                 content = _take_answer(answers, call)
                 if not isinstance(call["id"], str) or not call["id"] or call["id"] in used:
-                    call["id"] = new_call_id()
+                    call["id"] = make_call_id()
                 used.add(call["id"])
                 repaired.append({"role": "tool", "tool_call_id": call["id"], "content": content})
     return repaired
@@ -436,24 +436,24 @@ def _take_answer(answers: list[ReadMessage], call: Message) -> object:
     """Remove the first of `answers` with the id of `call`, or else the first without an id. Return the answer's content;
     NOT_RUN if there is no such answer.
     """
-    found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
-    found = found or next((one for one in answers if not one.get("tool_call_id")), None)
-    if found is None:
+    answer = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
+    answer = answer or next((one for one in answers if not one.get("tool_call_id")), None)
+    if answer is None:
         return NOT_RUN
-    answers.remove(found)
-    return _make_content(found.get("content")) or NOT_RUN
+    answers.remove(answer)
+    return _make_content(answer.get("content")) or NOT_RUN
 
 
 # --- the pictures of a request -----------------------------------------------------------------------------------
 
 
 def place_pictures(
-    messages: list[Message], find_place: Callable[[], PicturePlace | None], own: int | None = None
+    messages: list[Message], find_place: Callable[[], PicturePlace | None], prompt_at: int | None = None
 ) -> list[Message]:
     """Return the messages of a request. The pictures of tool messages are moved to the place that `find_place()` returns.
 
     The place "tool" is the tool message itself; "user" is a new user message after the tool messages; None: the model takes
-    no pictures from tools, so they are left out. The message with the index `own` is this turn's prompt: all its pictures
+    no pictures from tools, so they are left out. The message with the index `prompt_at` is this turn's prompt: all its pictures
     stay. Of all other pictures, the newest stay. A request has at most MOST_SENT pictures in all. `find_place` is called only
     if a tool or an assistant message has a picture.
     """
@@ -463,34 +463,36 @@ def place_pictures(
     if any("images" in message for message in messages) and find_place() is None:
         messages = [{k: v for k, v in message.items() if k != "images"} for message in messages]
     pictures = [*map(_list_pictures, messages)]
-    has_results = any(found and one["role"] == "tool" for one, found in zip(messages, pictures, strict=True))
+    has_results = any(
+        has_pictures and one["role"] == "tool" for one, has_pictures in zip(messages, pictures, strict=True)
+    )
     if not has_results and sum(map(len, pictures)) <= MOST_SENT:
         return messages
     place = find_place() if has_results else None
-    asked = pictures[own] if own is not None and own < len(pictures) else []
+    asked = pictures[prompt_at] if prompt_at is not None and prompt_at < len(pictures) else []
     others = [
         one
-        for message, found in reversed([*zip(messages, pictures, strict=True)])
-        if found is not asked and (place or message["role"] == "user")
-        for one in found
+        for message, has_pictures in reversed([*zip(messages, pictures, strict=True)])
+        if has_pictures is not asked and (place or message["role"] == "user")
+        for one in has_pictures
     ]
     sent = {id(one) for one in [*asked, *others[: max(MOST_SENT - len(asked), 0)]]}
     made: list[Message] = []
     waiting: list[object] = []
-    for message, found in zip(messages, pictures, strict=True):
+    for message, has_pictures in zip(messages, pictures, strict=True):
         if waiting and message["role"] != "tool":
             made.append(_make_user_message(waiting))
             waiting = []
-        chosen = [one for one in found if id(one) in sent]
-        if not found:
+        chosen = [one for one in has_pictures if id(one) in sent]
+        if not has_pictures:
             made.append(message)
         elif message["role"] == "user":
-            left_out, line = {id(one) for one in found} - sent, {"type": "text", "text": OUT_OF_DATE}
+            left_out, line = {id(one) for one in has_pictures} - sent, {"type": "text", "text": OUT_OF_DATE}
             parts = [line if id(part) in left_out else part for part in message["content"]]
             made.append({**message, "content": parts})
         else:
             text = "\n".join(str(p.get("text") or "") for p in message["content"] if p.get("type") == "text")
-            if place is not None and len(chosen) < len(found):
+            if place is not None and len(chosen) < len(has_pictures):
                 text = f"{text}\n{OUT_OF_DATE}"
             inside = chosen if place == "tool" else []
             waiting += [] if place == "tool" else chosen

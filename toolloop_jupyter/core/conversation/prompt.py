@@ -27,7 +27,7 @@ from ..results import (
     make_thumbnail,
     measure_picture,
 )
-from ..text import is_deeper, join_surrogates, join_surrogates_in, plain
+from ..text import is_deeper, join_surrogates, join_surrogates_in, make_text_plain
 
 Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
@@ -292,7 +292,7 @@ def _name(name: str, what: str) -> str:
 
 def _make_plain(name: str) -> str:
     """Return a file's name as one line of plain text."""
-    return " ".join(plain(name).split())
+    return " ".join(make_text_plain(name).split())
 
 
 def _read_part(given: Mapping[str, object]) -> Part:

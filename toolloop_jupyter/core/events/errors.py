@@ -27,7 +27,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..execution import is_exactly, shorten_repr
-from ..text import hide, hide_suspected, list_some, plain
+from ..text import hide, hide_suspected, list_some, make_text_plain
 from .events import ImageMode
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class HarnessError(Exception):
     """The word that a notebook shows in front of the message. If it is "", the name of the class is shown."""
 
     def __str__(self) -> str:
-        return hide(plain(super().__str__()))
+        return hide(make_text_plain(super().__str__()))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

@@ -132,13 +132,13 @@ class Gate:
         """Wait until a request may be sent. The loop calls `leave` after each request, even if the request failed."""
 
     def leave(
-        self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
+        self, status: int | None = None, wait: float | None = None, message: str = "", *, is_last: bool = True
     ) -> float | None:
         """Called after each request. Returns None, or how many seconds all runs have to wait now.
 
         If a number is returned, the same request is sent again; this does not count as a retry of the model call. `status`:
         200, or the HTTP status of the error; None if the error has no status. `wait`: how many seconds the server asks to wait.
-        `said`: the text of the error. `is_last`: False if a `fallback` model is asked after a failure.
+        `message`: the text of the error. `is_last`: False if a `fallback` model is asked after a failure.
         """
         return None
 

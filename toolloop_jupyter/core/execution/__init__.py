@@ -22,8 +22,8 @@ from .runner import (
     ToolTimeout,
     attempt,
     attempt_apart,
-    in_thread,
     keep_loop_running,
     run_function,
+    run_in_thread,
     uncounted,
 )

@@ -194,7 +194,7 @@ async def run_function(
         return _Pending(value) if inspect.isawaitable(value) else value
 
     async def work() -> object:
-        value = await in_thread(start, on_left_behind) if thread else start()
+        value = await run_in_thread(start, on_left_behind) if thread else start()
         return await value.work if type(value) is _Pending else value
 
     if limit is not None:
@@ -330,7 +330,7 @@ STOP_GRACE = 0.2
 """After a cancel, the thread of a tool has at most this many seconds to stop."""
 
 
-async def in_thread(
+async def run_in_thread(
     function: Callable[[], object], on_left_behind: Callable[[bool], None] | None = None
 ) -> Any:
     """Run `function` in a daemon thread (see `attempt_in_thread`). Return its value, or raise its exception."""

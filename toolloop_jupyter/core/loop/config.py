@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from .. import text as hiding
 from ..events import ArgumentTypeInvalid, Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..execution import shorten_repr
-from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
+from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, uses_proxy
 from ..tools import Tool
 from .output import Output
 from .permissions import Approvals
@@ -124,7 +124,7 @@ def _find_route(
         example = "model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
         raise ValueError(f"Harness.TOOL_LOOP needs model=, for example {example}")
     secrets: dict[str, object] = {}
-    if name.startswith(PROXY) or (not is_ours(name) and proxy_in_use()):
+    if name.startswith(PROXY) or (not is_ours(name) and uses_proxy()):
         base, key = read_gateway(base, key)
         name = PROXY + name.removeprefix(PROXY)
         needs = "litellm_proxy/ models need"
@@ -164,7 +164,7 @@ def _find_provider(model: object) -> str:
     """Return the provider that `model` names; "" if it names none or is Python code; PROXY if all calls go to the gateway."""
     if not isinstance(model, str) or is_ours(model):
         return ""
-    return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
+    return PROXY if uses_proxy() else model.strip().partition("/")[0] if "/" in model else ""
 
 
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:

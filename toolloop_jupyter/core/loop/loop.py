@@ -28,7 +28,7 @@ from ..events import (
     ToolResult,
     ToolStatus,
 )
-from ..execution import Outcome, RunEnded, ToolTimeout, in_thread, run_function
+from ..execution import Outcome, RunEnded, ToolTimeout, run_function, run_in_thread
 from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses
 from ..text import join_surrogates, settle_lines
 from ..tools import InvalidArguments, Tool, ToolContext, Version, suggest
@@ -254,7 +254,7 @@ async def _make_result(
         before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
         drawable = [*find_pictures(outcome.value), *(keeper.pictures if keeper is not None else ())]
         if drawable and turn.picture_place is not None:
-            pictures = await in_thread(lambda: make_addresses(drawable))
+            pictures = await run_in_thread(lambda: make_addresses(drawable))
     else:
         described = describe(str(error) if isinstance(error, ToolFailed) else error, limit)
         text, before = _tell_error(permit.bound.tool, error, described.text, left_behind), ""

@@ -175,7 +175,7 @@ def _refuse(constant: str) -> None:
 
 def _find_embedded(text: str) -> list[object]:
     """Return the JSON objects and arrays in the prose `text`; of nested ones, only the outermost."""
-    decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
+    decoder, values, position = json.JSONDecoder(parse_constant=_refuse), [], 0
     left = MOST_READ
     for _ in range(MOST_TRIES):
         match = _OPENING.search(text, position)
@@ -183,14 +183,14 @@ def _find_embedded(text: str) -> list[object]:
             break
         try:
             value, position = decoder.raw_decode(text, match.start())
-            found.append(value)
+            values.append(value)
         except ValueError as error:
             position = match.start() + 1
             is_told = isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated")
             left -= (error.pos if is_told else len(text)) - match.start()  # type: ignore[attr-defined]
         except RecursionError:  # no sensible answer is nested so deep
             break
-    return found
+    return values
 
 
 def _explain(error: ValidationError) -> str:

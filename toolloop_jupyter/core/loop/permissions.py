@@ -20,8 +20,8 @@ from ..execution import (
     attempt_call,
     describe_error,
     get_message,
-    in_thread,
     is_exactly,
+    run_in_thread,
     shorten_repr,
 )
 from ..text import hide_in_repr
@@ -83,11 +83,11 @@ def check_names(policy: Mapping[object, object], tools: Sequence[Tool]) -> None:
     For example, with `{"delte": "ask", "*": "full"}` the tool `delete` would run without a question. A key that resembles
     no tool name is allowed, because one mapping may serve several runs.
     """
-    known = {tool.name for tool in tools}
+    names = {tool.name for tool in tools}
     rules: dict[object, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
     otherwise = rules.get("*", "ask")
     for key, mode in rules.items():
-        if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
+        if key in names or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
             continue
         meant = next((tool.name for tool in tools if tool.name not in rules and _may_mean(key, tool)), None)
         if meant is None:
@@ -402,7 +402,7 @@ async def _ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
     async def call_handler() -> object:
-        value = handler(approval) if is_async else await in_thread(lambda: handler(approval))
+        value = handler(approval) if is_async else await run_in_thread(lambda: handler(approval))
         return await value if inspect.isawaitable(value) else value
 
     outcome = await attempt_apart(call_handler())

@@ -225,8 +225,8 @@ class Turn:
         """Use the next model of `fallback` for the following model calls."""
         self.config = replace(self.config, routes=self.config.fallbacks)
         self.history.change_family(self.config.route.family)
-        for found in ("cache_marks", "asks_in_words", "picture_place"):
-            vars(self).pop(found, None)
+        for cached in ("cache_marks", "asks_in_words", "picture_place"):
+            vars(self).pop(cached, None)
         self._set_completion_options()
 
     @functools.cached_property

@@ -3,7 +3,7 @@
 The modules know the capabilities of models, build messages from deltas, repeat failed calls, and explain failures.
 """
 
-from .assembly import Assembly, new_call_id, split_objects
+from .assembly import Assembly, make_call_id, split_objects
 from .call import ModelCall
 from .client import (
     await_litellm,
@@ -12,9 +12,9 @@ from .client import (
     explain_missing_bytecode,
     find_cache_marks,
     find_untaken,
+    is_litellm_loaded,
     is_ready,
     leave_out_price_list,
-    litellm_loaded,
     load_litellm,
     must_load,
     start_loading,
@@ -31,7 +31,7 @@ from .options import (
     find_completion_option,
     is_completion_option,
     is_of_route,
-    proxy_in_use,
+    uses_proxy,
 )
 from .providers import (
     Answers,

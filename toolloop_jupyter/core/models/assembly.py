@@ -59,7 +59,7 @@ _READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
 
-def new_call_id() -> str:
+def make_call_id() -> str:
     """Return a new call id in the form that providers use. The id is unique, also across sessions."""
     return f"call_{uuid.uuid4().hex[:24]}"
 
@@ -129,11 +129,11 @@ class Assembly:
             self.calls.add(read_list(fragments), whole=whole)
         if function := fields.get("function_call"):
             self.calls.add_old(read_fields(function))
-        own = fields.get("provider_specific_fields")
+        provider_fields = fields.get("provider_specific_fields")
         # Each delta of LiteLLM has the field "audio", whose value is mostly None.
-        if own or has_parts or any(map(fields.get, _ATTACHMENTS)):
+        if provider_fields or has_parts or any(map(fields.get, _ATTACHMENTS)):
             self.attachments.take(fields)
-        if own or not _RETURNED.isdisjoint(fields):
+        if provider_fields or not _RETURNED.isdisjoint(fields):
             self.returned.add(fields)
         return shown
 
@@ -287,8 +287,8 @@ class Calls:
             call_id, index = fragment.get("id"), fragment.get("index") or 0
             index = index if isinstance(index, int) else read_count(index)
             call_id = "" if call_id is None else str(call_id)  # some servers send a number as the id
-            known = self._by_id.get(call_id)
-            if whole and known is not None and (known.name, known.arguments) == (name, arguments):
+            with_id = self._by_id.get(call_id)
+            if whole and with_id is not None and (with_id.name, with_id.arguments) == (name, arguments):
                 continue
             call = None if whole else self._find(call_id, index, name, arguments)
             if call is None:
@@ -315,9 +315,9 @@ class Calls:
     def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """Return the call that a fragment belongs to; None if the fragment opens a new call."""
         at_index = self._at_index.get(index)
-        known = at_index if at_index is not None and at_index.id == call_id else self._by_id.get(call_id)
-        if call_id and known is not None and not self._reuses_id(known, at_index, name, arguments):
-            return known
+        with_id = at_index if at_index is not None and at_index.id == call_id else self._by_id.get(call_id)
+        if call_id and with_id is not None and not self._reuses_id(with_id, at_index, name, arguments):
+            return with_id
         newest = self.calls[-1] if self.calls else None
         if at_index is None:
             return None if call_id or name else newest
@@ -326,14 +326,14 @@ class Calls:
             return at_index if is_repetition else newest
         return None if name and self._opens_new(at_index, call_id, name, arguments) else at_index
 
-    def _reuses_id(self, known: _Call, at_index: _Call | None, name: str, arguments: str) -> bool:
-        """Return True if a fragment with the id of `known` opens a new call. Some servers give all calls the same id."""
-        if not (name and known.name):
+    def _reuses_id(self, with_id: _Call, at_index: _Call | None, name: str, arguments: str) -> bool:
+        """Return True if a fragment with the id of the call `with_id` opens a new call. Some servers give all calls the same id."""
+        if not (name and with_id.name):
             return False
-        if name != known.name:
-            return known.has_begun or self._are_two_tools(known.name, name)
-        in_the_middle = known.has_begun and not known.is_complete
-        return at_index is not known and in_the_middle and arguments.lstrip().startswith("{")
+        if name != with_id.name:
+            return with_id.has_begun or self._are_two_tools(with_id.name, name)
+        in_the_middle = with_id.has_begun and not with_id.is_complete
+        return at_index is not with_id and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two_tools(self, first: str, second: str) -> bool:
         """Return True if these are the names of two tools, and not two pieces of the name of a third tool."""
@@ -373,7 +373,7 @@ class Calls:
                 }
                 count += 1
                 call_id = join_surrogates(call.id) if len(call.id) <= _LONGEST_ID else ""
-                call_id = call_id if call_id and call_id not in used else new_call_id()
+                call_id = call_id if call_id and call_id not in used else make_call_id()
                 used.add(call_id)
                 function = {"name": sent_name, "arguments": arguments}
                 extra = join_surrogates_in(call.extra) if call.extra else {}
@@ -393,7 +393,7 @@ def split_objects(arguments: str) -> list[str]:
     if len(arguments) > LONGEST_ARGUMENTS or _SEAM.search(arguments) is None:
         return [arguments]
     decoder, position, several = json.JSONDecoder(), 0, False
-    text, found = arguments.strip(), dict[str, bool]()
+    text, objects = arguments.strip(), dict[str, bool]()
     while position < len(text):
         if text[position] != "{":
             return [arguments]
@@ -401,14 +401,14 @@ def split_objects(arguments: str) -> list[str]:
             value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             return [arguments]
-        found.setdefault(text[position:end], bool(value))
+        objects.setdefault(text[position:end], bool(value))
         several = several or position > 0
         position = end
         while position < len(text) and text[position].isspace():
             position += 1
     if not several:
         return [arguments]
-    return [text for text, is_full in found.items() if is_full] or list(found)[:1]
+    return [text for text, is_full in objects.items() if is_full] or list(objects)[:1]
 
 
 # --- its text, its thoughts, and the fields that the provider wants back -----------------------------------------
@@ -562,9 +562,9 @@ class ReturnedFields:
         for name, value in make_plain(read_fields(delta.get("provider_specific_fields"))).items():
             earlier = self._provider.get(name)
             if isinstance(earlier, list) and isinstance(value, list):
-                known = self._in_provider[name]
-                earlier += [item for item in value if _write_text(item) not in known]
-                known.update(map(_write_text, value))
+                earlier_texts = self._in_provider[name]
+                earlier += [item for item in value if _write_text(item) not in earlier_texts]
+                earlier_texts.update(map(_write_text, value))
             elif value is not None:
                 self._provider[name] = value
                 self._in_provider[name] = set(map(_write_text, value)) if isinstance(value, list) else set()
@@ -627,9 +627,11 @@ class Attachments:
         Sound comes in pieces. This method joins the pieces, and `end` makes one attachment from them.
         """
         content, fields = delta.get("content"), read_fields(delta.get("provider_specific_fields"))
-        found = [("", list(filter(is_attached, content)) if isinstance(content, list) else [])]
-        found += [(kind, read_list(delta.get(name) or fields.get(name))) for name, kind in _ATTACHED.items()]
-        for kind, parts in found:
+        by_kind = [("", list(filter(is_attached, content)) if isinstance(content, list) else [])]
+        by_kind += [
+            (kind, read_list(delta.get(name) or fields.get(name))) for name, kind in _ATTACHED.items()
+        ]
+        for kind, parts in by_kind:
             for part in parts:
                 if isinstance(part, str) and kind:
                     self._keep(_describe({"type": kind, "url": part}))
@@ -643,7 +645,7 @@ class Attachments:
 
     def take_sources(self, fields: Fields) -> None:
         """Collect the sources in `fields`. A source is an address, an object with an address or a title, or a list of these."""
-        waiting = deque(make_plain(found) for name in sorted(_SOURCES) if (found := fields.get(name)))
+        waiting = deque(make_plain(value) for name in sorted(_SOURCES) if (value := fields.get(name)))
         while waiting:
             source = waiting.popleft()
             if isinstance(source, list):
@@ -658,10 +660,10 @@ class Attachments:
         """End the message. Add attachments for the sound and for the number of left-out parts, if there are any."""
         audio, self._audio = self._audio, {}
         if audio:
-            said = f": {audio['transcript']}" if audio["transcript"] else ""
+            transcript = f": {audio['transcript']}" if audio["transcript"] else ""
             media = f"audio/{audio['format']}" if audio["format"] else "application/octet-stream"
             address = f"data:{media};base64,{audio['data']}" if audio["data"] else ""
-            self._keep(Attachment("audio", f"audio, {_write_size(audio['data'])}{said}", address))
+            self._keep(Attachment("audio", f"audio, {_write_size(audio['data'])}{transcript}", address))
         if self._left_out:
             self._found[Attachment("more", f"{self._left_out} more parts of the answer")] = None
 

@@ -189,14 +189,14 @@ class ModelCall:
         """
         await self._gate.enter()
         status: int | None = None
-        wait, said, error = None, "", None
+        wait, message, error = None, "", None
         try:
             error = (await attempt(self._ask(keywords))).error
             status = 200 if error is None else read_status(error)
             if error is not None and status is not None:
-                wait, said = read_retry_after(error), get_message(error)
+                wait, message = read_retry_after(error), get_message(error)
         finally:
-            pause = self._gate.leave(status, wait, said, is_last=self._is_last)
+            pause = self._gate.leave(status, wait, message, is_last=self._is_last)
         return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:
@@ -262,8 +262,8 @@ class ModelCall:
             return
         self._cost = read_cost(hidden)
         if not self._end(stream):
-            told = "the server answered with JSON and not with a stream; asked again without a stream"
-            await self._shown.emit(Retry(1, told))
+            message = "the server answered with JSON and not with a stream; asked again without a stream"
+            await self._shown.emit(Retry(1, message))
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
 

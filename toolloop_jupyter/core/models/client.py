@@ -55,7 +55,7 @@ def load_litellm() -> ModuleType:
     import (1.110.2) fetches a price list from the network. If there is no network, the import waits long.
     """
     # A thread holds the lock of `_make_ready` for seconds. Code on the event loop runs this only after the import.
-    if not litellm_loaded():
+    if not is_litellm_loaded():
         _make_ready()
     module = sys.modules["litellm"]
     _silence_litellm(module)
@@ -112,7 +112,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
     return asked or "model cost map" not in str(record.msg)
 
 
-def litellm_loaded() -> bool:
+def is_litellm_loaded() -> bool:
     """Return True if litellm has been imported to its end, by this package or by the user. Then `import litellm` never waits."""
     module = sys.modules.get("litellm", sys)
     # private: `_initializing` (Python 3.10 to 3.14) is True until the import has ended. Meanwhile `import litellm` waits in other
@@ -124,7 +124,7 @@ def litellm_loaded() -> bool:
 def _make_ready() -> None:
     """Import litellm, and the modules that LiteLLM would otherwise import in its first model call."""
     with _importing, _without_collecting():
-        if not litellm_loaded():
+        if not is_litellm_loaded():
             os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         _silence_litellm(importlib.import_module("litellm"))
         # Another version of LiteLLM may lack these modules, or raise any error here. Model calls work without these imports.
@@ -355,15 +355,15 @@ def _make_readable(delta: object) -> None:
         fields["content"] = read_content(content)
     functions = [fields.get("function_call")]
     for call in read_list(fields.get("tool_calls")):
-        own = getattr(call, "__dict__", {})
-        functions.append(own.get("function"))
-        if own.get("id") is not None:
-            own["id"] = str(own["id"])
+        stored = getattr(call, "__dict__", {})
+        functions.append(stored.get("function"))
+        if stored.get("id") is not None:
+            stored["id"] = str(stored["id"])
     for function in functions:
-        own = getattr(function, "__dict__", {})
-        arguments = own.get("arguments")
+        stored = getattr(function, "__dict__", {})
+        arguments = stored.get("arguments")
         if arguments is not None and not isinstance(arguments, str):
-            own["arguments"] = json.dumps(make_plain(arguments))
+            stored["arguments"] = json.dumps(make_plain(arguments))
 
 
 # --- what LiteLLM's tables say about a model, without access to the network -------------------------------------
@@ -396,8 +396,8 @@ def _split_model(model: str) -> tuple[str, str] | None:
     """
     if is_ours(model):
         return None
-    found = attempt_call(load_litellm().get_llm_provider, model)
-    return None if isinstance(found, Raised) else (found[0], found[1])
+    split = attempt_call(load_litellm().get_llm_provider, model)
+    return None if isinstance(split, Raised) else (split[0], split[1])
 
 
 def _map_options(parts: tuple[str, str], **options: object) -> Fields | None:
@@ -454,13 +454,15 @@ def find_cache_marks(
     """
     if is_ours(model):
         return {}
-    own = [name for name in _OWN_MARKS if given.get(name) is not None]
+    set_by_user = [name for name in _OWN_MARKS if given.get(name) is not None]
     if model.startswith(PROXY):
-        asked = own == ["enable_prompt_caching"] and given["enable_prompt_caching"] is True
-        if not (asked or (not own and "claude" in model.lower())) or any(map(_is_marked, list_messages())):
+        asked = set_by_user == ["enable_prompt_caching"] and given["enable_prompt_caching"] is True
+        if not (asked or (not set_by_user and "claude" in model.lower())) or any(
+            map(_is_marked, list_messages())
+        ):
             return {}
         return {"cache_control_injection_points": [dict(point) for point in _POINTS]}
-    parts = None if own else _split_model(model)
+    parts = None if set_by_user else _split_model(model)
     if parts is None or parts[1] not in _MARKED or "claude" not in parts[0].lower():
         return {}
     knows = attempt_call(load_litellm().utils.supports_prompt_caching, *parts)
@@ -515,9 +517,9 @@ def is_free(model: str) -> bool:
 
 def find_price(model: str, usage: object) -> float | None:
     """Return the cost in US dollars, from `usage` itself or from LiteLLM's price list. Unknown costs are None, not 0."""
-    told = read_fields(usage).get("cost")
-    if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < math.inf:
-        return float(told)
+    cost = read_fields(usage).get("cost")
+    if isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < math.inf:
+        return float(cost)
     if is_ours(model):
         return None if model.startswith(REPLAYED) else 0.0
     parts = None if usage is None or model.startswith(PROXY) else _split_model(model)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 from ..events import Request
 from ..execution import Raised, attempt_call, describe_error, get_message
-from ..text import hide, hide_suspected, plain, remember_secrets
+from ..text import hide, hide_suspected, make_text_plain, remember_secrets
 from .options import PROXY
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
@@ -133,7 +133,7 @@ def redact(text: str, secrets: Mapping[str, object] | None = None) -> str:
 
 def clean(text: str, request: Request) -> str:
     """Return a provider's text without control characters and API keys."""
-    return redact(plain(text), request.secrets)
+    return redact(make_text_plain(text), request.secrets)
 
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
@@ -223,8 +223,8 @@ def _name_host(request: Request) -> str:
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
     """Return (what happened, what to do) for an error of a model call. Each is one line; only a PlainRefusal may have more."""
-    if said := _find_own_words(error):
-        return clean(said, request), ""
+    if own_words := _find_own_words(error):
+        return clean(own_words, request), ""
     original = getattr(error, "original_exception", None) or error
     kind, original_kind = _list_kinds(error)[0], _list_kinds(original)[0]
     text = clean(get_message(error, MOST_READ), request)
@@ -255,8 +255,8 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
 def log_unexpected(error: BaseException) -> str:
     """Log the traceback of an unexpected error of a turn, and return one line about the error. API keys are hidden in both."""
     lines = attempt_call(traceback.format_exception, error)  # may raise: it runs code of the error's class
-    told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
-    logging.getLogger(__name__).error("a turn ended with an unexpected error\n%s", hide(told))
+    text = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
+    logging.getLogger(__name__).error("a turn ended with an unexpected error\n%s", hide(text))
     return hide(describe_error(error))
 
 
@@ -314,8 +314,10 @@ def _suggest_name(model: str) -> str:
     litellm = sys.modules.get("litellm")
     before, slash, rest = model.partition("/")
     if slash:
-        known = {str(getattr(one, "value", one)) for one in getattr(litellm, "provider_list", ())}
-        near = get_close_matches(before, _COMMON.split(), 1) or get_close_matches(before, sorted(known), 1)
+        providers = {str(getattr(one, "value", one)) for one in getattr(litellm, "provider_list", ())}
+        near = get_close_matches(before, _COMMON.split(), 1) or get_close_matches(
+            before, sorted(providers), 1
+        )
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"
         return "The part before the slash names the provider, for example anthropic/claude-sonnet-4-6."

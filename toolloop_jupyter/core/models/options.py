@@ -193,12 +193,12 @@ def explain_switch(model: str, api_base: object = None) -> str:
         )
     if api_base and elsewhere and elsewhere != api_base and not model.startswith(PROXY):
         return f"litellm.api_base is refused beside api_base=: {_ELSEWHERE}; set litellm.api_base = None"
-    if proxy_in_use() and not model.startswith(PROXY):
+    if uses_proxy() and not model.startswith(PROXY):
         return f"litellm.use_litellm_proxy was set after {model!r} was chosen: {_ELSEWHERE}; unset it, or start a new session"
     return ""
 
 
-def proxy_in_use() -> bool:
+def uses_proxy() -> bool:
     """Return True if the user has set `USE_LITELLM_PROXY` or `litellm.use_litellm_proxy`. Then all calls go to the gateway."""
     by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
     return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))

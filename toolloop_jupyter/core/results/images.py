@@ -105,10 +105,10 @@ def find_pictures(value: object) -> list[object]:
     """Return the parts of `value` that can be drawn: `value` itself, or the items of its lists and dicts, two levels deep. Draws
     none of them. Never raises.
     """
-    found: dict[int, object] = {}
+    drawables: dict[int, object] = {}
     if type(value) not in _NEVER_PICTURES:
-        attempt_call(_collect, value, found, 2)
-    return list(found.values())
+        attempt_call(_collect, value, drawables, 2)
+    return list(drawables.values())
 
 
 def _collect(value: Any, found: dict[int, object], depth: int) -> None:

@@ -137,11 +137,15 @@ class _Reader:
         return _name_textless(value, made)
 
     def _read_compound(self, value: Any, depth: int) -> object:
-        if found := describe_table(value) or describe_picture(value, _NESTED_LIMIT if depth else self.limit):
-            self.full_length = self.full_length if depth else found[1]
-            return cut(found[0], _NESTED_LIMIT) if depth else found[0]
-        own = getattr(type(value), "_repr_model_", None)  # instances of proxies seem to have every attribute
-        if callable(own) and isinstance(text := own(value), str):
+        if described := describe_table(value) or describe_picture(
+            value, _NESTED_LIMIT if depth else self.limit
+        ):
+            self.full_length = self.full_length if depth else described[1]
+            return cut(described[0], _NESTED_LIMIT) if depth else described[0]
+        own_text = getattr(
+            type(value), "_repr_model_", None
+        )  # instances of proxies seem to have every attribute
+        if callable(own_text) and isinstance(text := own_text(value), str):
             return text
         if isinstance(value, BaseModel):
             dumped = attempt_call(lambda: value.model_dump(mode="json", by_alias=True, warnings="none"))
@@ -225,8 +229,8 @@ def _describe_object(value: object) -> str:
     kind = type(value)
     if hasattr(kind, "__next__"):
         return f"<{_name_type(value)}, an iterator whose items were not read>"
-    own = any("__str__" in vars(base) or "__repr__" in vars(base) for base in kind.__mro__[:-1])
-    text = _ADDRESS.sub("", str(value)) if own else ""
+    has_own_text = any("__str__" in vars(base) or "__repr__" in vars(base) for base in kind.__mro__[:-1])
+    text = _ADDRESS.sub("", str(value)) if has_own_text else ""
     if text and not text.startswith("<"):
         return text
     # Methods are looked up on the type, because instances of proxies and mocks seem to have every attribute.
@@ -365,14 +369,14 @@ def cut_traceback(error: BaseException) -> str:
 
 
 def _write_traceback(error: BaseException) -> str:
-    found, seen = [error], {id(error)}
-    for one in found:  # the loop appends to `found`
+    errors, seen = [error], {id(error)}
+    for one in errors:  # the loop appends to `errors`
         links = (one.__cause__, one.__context__)
         new = {id(link): link for link in links if link is not None and id(link) not in seen}
         seen.update(new)
-        found += [*list_inner(one), *new.values()]
+        errors += [*list_inner(one), *new.values()]
         # `traceback` would read all of these errors. If several groups contain an error, it would read the error several times.
-        if len(found) > _MOST_ERRORS:
+        if len(errors) > _MOST_ERRORS:
             text = f"{get_message(error, 10_000)} (with more than {_MOST_ERRORS} other errors)"
             alone: BaseException = type(type(error).__name__, (Exception,), {"__module__": "builtins"})(text)
             error = alone.with_traceback(error.__traceback__)
@@ -381,8 +385,8 @@ def _write_traceback(error: BaseException) -> str:
     parts: list[Any] = [whole]
     for part in parts:  # the loop appends to `parts`
         frames = [one for one in part.stack if "/toolloop_jupyter/" not in one.filename.replace("\\", "/")]
-        own = [one for one in frames if not _is_of_library(one.filename)]
-        shown = own or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
+        own_frames = [one for one in frames if not _is_of_library(one.filename)]
+        shown = own_frames or [_shorten(one) for one in frames[-_MOST_FOREIGN:]]
         part.stack = traceback.StackSummary.from_list(shown)
         groups = getattr(part, "exceptions", None) or ()  # from Python 3.11 on
         parts += filter(None, (part.__cause__, part.__context__, *groups))

@@ -77,7 +77,7 @@ class Pace(Gate):
             self.under_way += 1
 
     def leave(
-        self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
+        self, status: int | None = None, wait: float | None = None, message: str = "", *, is_last: bool = True
     ) -> float | None:
         self.under_way -= 1
         is_older, self._older = self._older > 0, max(0, self._older - 1)
@@ -85,7 +85,7 @@ class Pace(Gate):
         if status == 200:
             self._pauses = 0
             self.limit = min(float(self._concurrency), self.limit + GROWTH / self.limit)
-        elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
+        elif status in FINAL or (status == 429 and any(text in message.lower() for text in OUT_OF_QUOTA)):
             self._state.is_final |= is_last
         elif status in TOO_FAST:
             pause = self._slow_down(wait or None, is_older=is_older, is_last=is_last)

@@ -99,8 +99,10 @@ class Table:
     def _list_columns(self, rows: Sequence[Row]) -> dict[str, list[object]]:
         """Return column -> cells. The first columns are the fields of the answers; without fields, one column `answer`."""
         answers = [row.answer for row in rows]
-        found = (list_fields(type(one)) or (one if isinstance(one, Mapping) else ()) for one in answers)
-        names = list(dict.fromkeys(self._fields or itertools.chain(*found))) or ["answer"]
+        fields_of_answers = (
+            list_fields(type(one)) or (one if isinstance(one, Mapping) else ()) for one in answers
+        )
+        names = list(dict.fromkeys(self._fields or itertools.chain(*fields_of_answers))) or ["answer"]
 
         def read(answer: object, name: str) -> object:
             if isinstance(answer, Mapping):

@@ -79,8 +79,8 @@ class Workers:
                 "executor: an observer (or a recording) works only in this process; leave out executor, or the observer"
             )
         # Only cloudpickle can send functions that a notebook defines. Dask and loky install it.
-        found = attempt_call(importlib.import_module, "cloudpickle")
-        self._pickler: Any = pickle if isinstance(found, Raised) else found
+        cloudpickle = attempt_call(importlib.import_module, "cloudpickle")
+        self._pickler: Any = pickle if isinstance(cloudpickle, Raised) else cloudpickle
         self._executor, self._is_renewed, self._state = executor, False, state
         self._chunk = CHUNK * concurrency
         self._takes_rows = config.route.answers is not None

@@ -99,7 +99,7 @@ def _read(root: str, path: str) -> bytes:
 
 
 def _hash_files(root: str) -> dict[str, str]:
-    found = {}
+    hashes = {}
     for folder, folders, names in os.walk(root, followlinks=False):
         folders[:] = [name for name in folders if name not in SKIPPED]
         for name in names:
@@ -107,10 +107,10 @@ def _hash_files(root: str) -> dict[str, str]:
             try:
                 if path.is_symlink() or not path.is_file() or path.stat().st_size > MOST_FILE:
                     continue
-                found[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+                hashes[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
             except OSError:
                 continue
-    return found
+    return hashes
 
 
 class Watch:

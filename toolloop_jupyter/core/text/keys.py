@@ -225,13 +225,13 @@ def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
         return ()
     start = _PUBLIC_START.match(key)
     whole = "://" in key or re.search(r"\s", key) is not None
-    found = [_KeyPattern(key, 0 if whole else (start.end() if start else 0) + _OWN)]
+    patterns = [_KeyPattern(key, 0 if whole else (start.end() if start else 0) + _OWN)]
     raw = key.encode("utf-8", "surrogatepass")
     for before in range(3):  # "user:" may stand before the key: this changes the base64 of the key
         text = base64.b64encode(bytes(before) + raw).decode()
-        own = text[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
-        found += map(_KeyPattern, dict.fromkeys((own, own.replace("+", "-").replace("/", "_"))))
-    return tuple(found)
+        encoded = text[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+        patterns += map(_KeyPattern, dict.fromkeys((encoded, encoded.replace("+", "-").replace("/", "_"))))
+    return tuple(patterns)
 
 
 def hide(text: str) -> str:
@@ -283,8 +283,8 @@ def hide_in(
 
 def hide_in_repr(made: type[T]) -> type[T]:
     """Hide keys in the `repr` of a class's objects. Write this decorator above `@dataclass`."""
-    own = vars(made)["__repr__"]
-    made.__repr__ = lambda self: hide(own(self))  # type: ignore[method-assign]
+    plain_repr = vars(made)["__repr__"]
+    made.__repr__ = lambda self: hide(plain_repr(self))  # type: ignore[method-assign]
     return made
 
 

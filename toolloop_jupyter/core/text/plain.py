@@ -44,7 +44,7 @@ def remove_ansi(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text or not text.isascii() else text
 
 
-def plain(text: str) -> str:
+def make_text_plain(text: str) -> str:
     """Remove terminal sequences, and control, bidi and zero-width characters. Half of a surrogate pair becomes "�"."""
     return NOT_PLAIN.sub(
         lambda m: "\ufffd" if "\ud800" <= m.group() <= "\udfff" else "",
@@ -186,7 +186,7 @@ def are_times_kept() -> bool:
     return _setting["keep_times"] and os.environ.get("TOOLLOOP_TIMES", "").strip().lower() not in _OFF
 
 
-def duration(seconds: float, *, whole: bool = False) -> str:
+def write_duration(seconds: float, *, whole: bool = False) -> str:
     """Return a duration as text: "0.31 s" below ten seconds, else "0:21" or "1:02:03". `whole`: "5 s", not "5.00 s"."""
     if seconds < 10:
         return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
@@ -197,7 +197,7 @@ def duration(seconds: float, *, whole: bool = False) -> str:
 
 def tell_duration(seconds: float) -> str:
     """Return a duration as text for a transcript; "" if transcripts have no times."""
-    return duration(seconds) if are_times_kept() else ""
+    return write_duration(seconds) if are_times_kept() else ""
 
 
 def tell_clock(at: float) -> str:

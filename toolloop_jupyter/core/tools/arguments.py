@@ -417,9 +417,9 @@ _JSON_KINDS = {bool: "boolean", str: "string", int: "number", float: "number"}
 
 
 def _explain_problems(
-    tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], known: Sequence[str]
+    tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], names: Sequence[str]
 ) -> str:
-    """Return the message for the model, with a line for each wrong argument. `known` are the parameters' names in the schema."""
+    """Return the message for the model, with a line for each wrong argument. `names` are the parameters' names in the schema."""
     by_place: dict[Location, list[ErrorDetails]] = {}
     for problem in problems:
         location = problem["loc"]
@@ -432,7 +432,7 @@ def _explain_problems(
         is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
         path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
         # Each member of a union may report a problem.
-        texts = [*dict.fromkeys(_explain_one(one, path, given, known) for one in of_place)]
+        texts = [*dict.fromkeys(_explain_one(one, path, given, names) for one in of_place)]
         fault = "; ".join(texts)
         if all(text.startswith("expected ") for text in texts):
             fault = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
@@ -477,13 +477,13 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
     return re.sub(r"^Input should ?", "must ", message)
 
 
-def explain_unknown(name: str, known: Sequence[str], given: Collection[str] = ()) -> str:
-    """Return the message for an argument that is not among the `known` ones. It suggests a similar name, best one not in `given`."""
-    free = [one for one in known if one not in given]
-    near = difflib.get_close_matches(name, free, 1) or difflib.get_close_matches(name, known, 1)
+def explain_unknown(name: str, names: Sequence[str], given: Collection[str] = ()) -> str:
+    """Return the message for an argument that is not among `names`. The message suggests a similar name, preferably one that is not in `given`."""
+    free = [one for one in names if one not in given]
+    near = difflib.get_close_matches(name, free, 1) or difflib.get_close_matches(name, names, 1)
     if near:
         return f"no such argument; did you mean {near[0]}?"
-    return f"no such argument; there {'are ' + ', '.join(known) if known else 'are none'}"
+    return f"no such argument; there {'are ' + ', '.join(names) if names else 'are none'}"
 
 
 def shorten_json(value: object) -> str:

@@ -130,8 +130,8 @@ def _look_at_fields(value: Any, sent: object) -> object:
     if isinstance(value, BaseModel):
         fields = {**type(value).model_fields, **dict.fromkeys(value.__pydantic_extra__ or ())}
     else:
-        known = getattr(type(value), "__pydantic_fields__", {})
-        fields = {field.name: known.get(field.name, field) for field in dataclasses.fields(value)}
+        fields_of_model = getattr(type(value), "__pydantic_fields__", {})
+        fields = {field.name: fields_of_model.get(field.name, field) for field in dataclasses.fields(value)}
     shown = dict(given)
     for name, info in fields.items():
         alias = getattr(info, "validation_alias", None) or getattr(info, "alias", None)

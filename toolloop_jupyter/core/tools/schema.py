@@ -232,14 +232,14 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
 def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
     """Return a list of all schemas inside a JSON schema. The schema itself comes last. Do not change these schemas."""
-    found: list[JsonSchema] = []
+    schemas: list[JsonSchema] = []
 
     def note(node: JsonSchema) -> JsonSchema:
-        found.append(node)
+        schemas.append(node)
         return node
 
     map_schema(schema, note)
-    return found
+    return schemas
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
@@ -262,12 +262,12 @@ def adapt_schema(schema: JsonSchema) -> JsonSchema:
     if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
         given["$defs"] = given.pop("definitions")
         given = json.loads(json.dumps(given).replace('"#/definitions/', '"#/$defs/'))
-    known = {f"#/$defs/{name}" for name in given.get("$defs", ())}
+    addresses = {f"#/$defs/{name}" for name in given.get("$defs", ())}
     used = [str(node["$ref"]) for node in walk_schema(given) if "$ref" in node]
     made = map_schema(given, _adapt)
     made.setdefault("properties", {})
-    # Definitions are moved only if all references refer to `known` definitions and `walk_schema` has found all references.
-    is_plain = known.issuperset(used) and len(used) == json.dumps(given).count('"$ref"')
+    # Definitions are moved only if all references refer to definitions in `addresses`, and `walk_schema` has found all references.
+    is_plain = addresses.issuperset(used) and len(used) == json.dumps(given).count('"$ref"')
     return _inline_definitions(made) if is_plain else made
 
 
@@ -309,8 +309,8 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     for name, part in (node.get("properties") or {}).items():
         if part is True:
             node["properties"] = {**node["properties"], name: copy.deepcopy(_ANY_VALUE)}
-    if not node.keys() & _SAYS_A_TYPE and (known := node.keys() & _TYPE_OF_KEYWORD):
-        node["type"] = _TYPE_OF_KEYWORD[min(known)]
+    if not node.keys() & _SAYS_A_TYPE and (keywords := node.keys() & _TYPE_OF_KEYWORD):
+        node["type"] = _TYPE_OF_KEYWORD[min(keywords)]
     if not node.keys() & _SAYS_A_TYPE or _ANY_VALUE in node.get("anyOf", ()):
         node.update(copy.deepcopy(_ANY_VALUE))
     return node

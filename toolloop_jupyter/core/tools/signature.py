@@ -307,20 +307,20 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     holder = types.SimpleNamespace(__annotations__={"it": written})
     # Evaluating an annotation runs code that a person wrote, so any error may be raised.
     hints = attempt_call(lambda: typing.get_type_hints(holder, globals_, locals_, include_extras=True))
-    found = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
-    if not isinstance(found, Raised):
-        return found
+    resolved = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
+    if not isinstance(resolved, Raised):
+        return resolved
     shown = written if isinstance(written, str) else inspect.formatannotation(written)
     raise _refuse(
-        f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({explain_refusal(found.error)}); "
+        f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({explain_refusal(resolved.error)}); "
         "define the name at the notebook's top level, before the run"
     ) from None
 
 
 def explain_refusal(error: BaseException) -> str:
     """Return the first sentence of `error`. An annotation has raised this error, or pydantic when it read the annotation."""
-    said = get_message(error, 500) if isinstance(error, _CLEAR) else describe_error(error, 500)
-    return (said.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    message = get_message(error, 500) if isinstance(error, _CLEAR) else describe_error(error, 500)
+    return (message.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _is_context(annotation: object) -> bool:

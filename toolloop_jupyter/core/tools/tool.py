@@ -247,13 +247,13 @@ def tool(
 
 def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
     """Return the values of `namespace` that `@tool` has marked: each function once, in the order of definition."""
-    found: dict[int, Function] = {}
+    marked: dict[int, Function] = {}
     for value in list(namespace.values()):
         # `getattr_static` runs no code of lazy objects or proxies.
         mark = inspect.getattr_static(value, _MARK, None)
         if isinstance(mark, _Mark) and callable(value) and not inspect.isclass(value):
-            found.setdefault(mark.order, value)  # a wrapper made with functools.wraps has the mark, too
-    return [found[order] for order in sorted(found)]
+            marked.setdefault(mark.order, value)  # a wrapper made with functools.wraps has the mark, too
+    return [marked[order] for order in sorted(marked)]
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
@@ -361,9 +361,9 @@ def _get_mark(function: Function) -> _Mark:
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
     """Return the message for a model that has called an unknown tool. If a tool has a similar name, the message suggests it."""
-    known = sorted(tool.wire_name for tool in tools)
-    if not known:
+    names = sorted(tool.wire_name for tool in tools)
+    if not names:
         return f"unknown tool {name!r}; there are no tools; answer without a tool"
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"unknown tool {name!r}; {hint}available: {', '.join(known)}"
+    return f"unknown tool {name!r}; {hint}available: {', '.join(names)}"

@@ -3,21 +3,21 @@
 from .escape import (
     MOST_IMAGE,
     clean_html,
-    counted,
+    count_long_gaps,
     esc,
-    escaped_json,
-    first_line,
+    escape_json,
     hides,
-    in_a_line,
     inline,
-    prose,
+    mark_hidden,
+    mark_hidden_and_blanks,
+    mark_hidden_in_json,
+    mark_hidden_in_prose,
+    put_in_a_line,
     read_words,
-    visible,
-    visible_json,
-    visible_text,
-    without_gaps,
+    take_first_line,
+    tell_count,
 )
-from .markdown import as_source, highlight, markdown_html, split_markdown
+from .markdown import highlight, render_markdown, show_formulas_as_source, split_markdown
 from .style import (
     BLOCK,
     CALL,

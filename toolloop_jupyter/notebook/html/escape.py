@@ -1,8 +1,8 @@
 """Make text and HTML from a model or a tool harmless: escape text, show its hidden characters, and reduce HTML to an allowlist.
 
-A person who allows or denies a call must see every character (`visible`) and every blank (`visible_text`, `visible_json`). In
+A person who allows or denies a call must see every character (`mark_hidden`) and every blank (`mark_hidden_and_blanks`, `mark_hidden_in_json`). In
 prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
-prose must not deceive the person (`prose`). Pages, terminals and files show the same name for a hidden character, for example
+prose must not deceive the person (`mark_hidden_in_prose`). Pages, terminals and files show the same name for a hidden character, for example
 ⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
 `inline` everywhere else, because MathJax looks for `$` there. The HTML of a value or a display passes through `clean_html`.
 """
@@ -14,13 +14,13 @@ import html
 import json
 import re
 
-from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE, plain, shorten
+from ...core.text import CONTROL, HIDING, NOT_PLAIN, SURROGATE, make_text_plain, shorten
 
 _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 
 # Letters and symbols of Unicode that look like a blank or are invisible: fillers, joiners, the empty Braille cell, placeholders,
-# and characters that few fonts can draw. `prose` does not replace these characters: for example, plots use the Braille cell.
+# and characters that few fonts can draw. `mark_hidden_in_prose` does not replace these characters: for example, plots use the Braille cell.
 _BLANK = (
     "\u2800\u2d7f\U0001107f\U00011a47\U00011a99\U00013430-\U00013440\U00016fe4\U0001d159\U0001da7f\U0001da80"
     "\ufdd0-\ufdef\ufffc\ufffe\uffff\ue000-\uf8ff\U000f0000-\U0010ffff"
@@ -50,7 +50,7 @@ def _name(character: str) -> str:
     return "\u2421" if code == 0x7F else f"\u27e8U+{code:04X}\u27e9"
 
 
-def visible(text: str) -> str:
+def mark_hidden(text: str) -> str:
     """Return `text` with visible names in the place of invisible characters, such as ␛ or ⟨U+202E⟩.
 
     Invisible are control characters (not newlines and tabs), unusual spaces, and characters that draw nothing or that change
@@ -59,8 +59,8 @@ def visible(text: str) -> str:
     return _SHOW_ALL.sub(_name_character, text.replace("\r\n", "\n"))
 
 
-def visible_text(text: str) -> str:
-    """Replace invisible characters as `visible` does, and show blanks, too. This is for a text that a person has to approve.
+def mark_hidden_and_blanks(text: str) -> str:
+    """Replace invisible characters as `mark_hidden` does, and show blanks, too. This is for a text that a person has to approve.
 
     Several blanks in a row, or a blank at an end of a line, are shown as dots. Very many blanks would push text out of
     sight, so their number is shown instead. Each tab, and each line break at an end of the text, gets an arrow.
@@ -70,7 +70,7 @@ def visible_text(text: str) -> str:
     return _OUTER_BREAKS.sub(lambda run: run.group().replace("\n", "\u21b5\n"), text)
 
 
-def without_gaps(text: str) -> str:
+def count_long_gaps(text: str) -> str:
     """Replace each very long row of blanks by the number of its blanks."""
     return _GAPS.sub(_write_dots, text)
 
@@ -80,21 +80,22 @@ def _write_dots(run: re.Match[str]) -> str:
     return "\u00b7" * count if count <= _MOST_DOTS else f"\u27e8{count:,} blanks\u27e9"
 
 
-def visible_json(text: str) -> str:
-    """Replace characters of JSON text as `visible_text` does, but keep the indentation: the blanks that begin each line."""
+def mark_hidden_in_json(text: str) -> str:
+    """Replace characters of JSON text as `mark_hidden_and_blanks` does, but keep the indentation: the blanks that begin each line."""
     return "\n".join(
-        " " * (len(line) - len(bare := line.lstrip(" "))) + visible_text(bare) for line in text.split("\n")
+        " " * (len(line) - len(bare := line.lstrip(" "))) + mark_hidden_and_blanks(bare)
+        for line in text.split("\n")
     )
 
 
-def prose(text: str) -> str:
-    """Replace invisible characters as `visible` does, but keep the joiners and direction marks of scripts and emoji."""
+def mark_hidden_in_prose(text: str) -> str:
+    """Replace invisible characters as `mark_hidden` does, but keep the joiners and direction marks of scripts and emoji."""
     return NOT_PLAIN.sub(_name_character, text.replace("\r\n", "\n"))
 
 
-def in_a_line(text: str) -> str:
-    """Replace invisible characters as `visible` does, and line breaks by ␊. So a text cannot add a line of its own."""
-    return visible(text).replace("\n", "\u240a")
+def put_in_a_line(text: str) -> str:
+    """Replace invisible characters as `mark_hidden` does, and line breaks by ␊. So a text cannot add a line of its own."""
+    return mark_hidden(text).replace("\n", "\u240a")
 
 
 def hides(text: str) -> bool:
@@ -102,14 +103,14 @@ def hides(text: str) -> bool:
     return _SHOW_BLANK.search(text) is not None
 
 
-def escaped_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """Return JSON text with JSON escapes in the place of hidden characters. The value of the JSON stays the same."""
     return _SHOW_BLANK.sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
 def esc(text: str) -> str:
     """Return `text` escaped for HTML inside `<code>`, `<pre>` and quoted attributes. Hidden characters become visible."""
-    return html.escape(visible(text))
+    return html.escape(mark_hidden(text))
 
 
 def guard_math(escaped: str) -> str:
@@ -125,12 +126,12 @@ def inline(text: str) -> str:
     return guard_math(esc(text))
 
 
-def first_line(text: str, limit: int = 120) -> str:
+def take_first_line(text: str, limit: int = 120) -> str:
     """Return the first line that is not blank, shortened to `limit` characters. Return "" if all lines are blank."""
     return next((shorten(line.strip(), limit) for line in text.splitlines() if line.strip()), "")
 
 
-def counted(count: int, word: str, plural: str = "") -> str:
+def tell_count(count: int, word: str, plural: str = "") -> str:
     """Return a number and a noun: "1 tool call", "2 tool calls". `plural` is needed if it is not `word` + "s"."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
@@ -169,7 +170,7 @@ def _clean_attribute(tag: str, name: str, value: str) -> str | None:
         return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
     if tag == "a" and name == "href":
         return value if SAFE_LINK.match(value) else None
-    return plain(value)  # nh3 escapes it
+    return make_text_plain(value)  # nh3 escapes it
 
 
 # If elements are nested several hundred levels deep, a browser moves some of them, even out of the block that contains them.
@@ -203,10 +204,12 @@ def clean_html(raw: str) -> str:
         if tag.startswith(("<th>", "<th ")) and pieces[at + 2] == "</th>" and not pieces[at + 1].strip():
             pieces[at] = re.sub(r' scope="[^"]*"', "", f"<td{tag[3:]}")
             pieces[at + 2] = "</td>"
-    return "".join(piece if at % 2 else guard_math(prose(piece)) for at, piece in enumerate(pieces))
+    return "".join(
+        piece if at % 2 else guard_math(mark_hidden_in_prose(piece)) for at, piece in enumerate(pieces)
+    )
 
 
 def read_words(clean: str) -> str:
     """Return the text in cleaned HTML, with one line for each row or paragraph."""
     text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
-    return plain(html.unescape(_PIECE.sub(" ", text))).strip()
+    return make_text_plain(html.unescape(_PIECE.sub(" ", text))).strip()

@@ -21,7 +21,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from .escape import SAFE_LINK, esc, guard_math, prose
+from .escape import SAFE_LINK, esc, guard_math, mark_hidden_in_prose
 from .style import CELL, CODE, TABLE
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _find_rank(level: int, env: EnvType) -> int:
 
 
 def _write_words(text: str) -> str:
-    return guard_math(html.escape(prose(text), quote=False))
+    return guard_math(html.escape(mark_hidden_in_prose(text), quote=False))
 
 
 def _make_link_tag(target: str) -> str:
@@ -133,7 +133,7 @@ def _make_parser() -> MarkdownIt:
     return md
 
 
-def markdown_html(text: str, *, streaming: bool = False) -> str:
+def render_markdown(text: str, *, streaming: bool = False) -> str:
     """Return safe HTML for the Markdown in `text`.
 
     `streaming` means that the model is still writing. Then code has one colour, and formulas are shown as source. In the finished
@@ -245,16 +245,16 @@ def _is_plain_notation(tex: str) -> bool:
         depth += (char == "{") - (char == "}")
         if depth > _DEEPEST:
             return False
-    known = all(name in _NOTATION or name == "\\" for name in _MACRO.findall(tex))
+    all_known = all(name in _NOTATION or name == "\\" for name in _MACRO.findall(tex))
     blocks = _ENVIRONMENT.findall(tex)
     complete = len(blocks) == len(re.findall(r"\\(?:begin|end)(?![A-Za-z])", tex))
-    return known and complete and _ENVIRONMENTS.issuperset(blocks)
+    return all_known and complete and _ENVIRONMENTS.issuperset(blocks)
 
 
 def _make_formula(tex: str, *, display: bool, typeset: bool) -> str:
     """Return the HTML of a formula, with delimiters for MathJax. If the formula must not be typeset, return it as code."""
     tex = tex.strip()
-    shown = prose(tex)
+    shown = mark_hidden_in_prose(tex)
     if typeset and shown == tex and _is_plain_notation(tex):
         opener, closer = ("\\[", "\\]") if display else ("\\(", "\\)")
         return f'<span class="mathjax_process tex2jax_process">{opener}{html.escape(tex)}{closer}</span>'
@@ -264,7 +264,7 @@ def _make_formula(tex: str, *, display: bool, typeset: bool) -> str:
 _TYPESET = re.compile(r'<span class="mathjax_process tex2jax_process">\\[(\[](.*?)\\[)\]]</span>', re.DOTALL)
 
 
-def as_source(page: str) -> str:
+def show_formulas_as_source(page: str) -> str:
     """Return `page`, HTML of this package, with each formula as source code. An exported page has no MathJax."""
     return _TYPESET.sub(r"<code>\1</code>", page)
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from ...core.execution import describe_error
 from .interrupts import WAKE_UP, cancelling_on_ctrl_c
 from .output import Cell, MethodHooks, flush_streams, get_target, redirect_output
-from .where import Kernel, Message, find_kernel_loop, get_kernel, get_kind, in_callback
+from .where import Kernel, Message, find_kernel_loop, get_kernel, get_kind, is_in_callback
 
 T = TypeVar("T")
 _Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
@@ -245,7 +245,7 @@ def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextM
     for pump in _pumps:
         if pump.dispatches_in(outer):
             return pump.lend_to_cell()
-    if outer is None or kernel is None or hasattr(kernel, "msg_queue") or not in_callback(kernel):
+    if outer is None or kernel is None or hasattr(kernel, "msg_queue") or not is_in_callback(kernel):
         return nullcontext()
     return _holding_back_cells(kernel)
 

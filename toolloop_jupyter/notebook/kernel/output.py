@@ -24,7 +24,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 from ...core.execution import IDLE_THREAD, TOOL_THREAD
-from .where import Message, find_widgets, get_id, get_kernel, get_shell, in_callback, last_cell
+from .where import Message, find_widgets, get_id, get_kernel, get_shell, is_in_callback, last_cell
 
 Sink = Callable[[str, Any], None]
 """A function that takes ("stdout", text), ("stderr", text) or ("display", Bundle). It is called in the thread that writes."""
@@ -211,19 +211,19 @@ def _install_hooks() -> list[_StreamHook | MethodHooks]:
             if type(stream.below).__name__ == "OutStream":
                 # A logging handler may have stored ipykernel's stream earlier. Such a handler does not use `sys.stderr`. So the
                 # stream itself gets a hook, too. (While a cell runs, IPython 9 also replaces the stream's method `write`.)
-                hooks.append(_hook(stream.below, write=functools.partial(_write, name)))
+                hooks.append(_set_hooks(stream.below, write=functools.partial(_write, name)))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
             # Inside IPython's `capture_output`, the shell has another publisher. So the present publisher gets the hook.
-            hooks.append(_hook(publisher, publish=_publish, clear_output=_clear))
+            hooks.append(_set_hooks(publisher, publish=_publish, clear_output=_clear))
         results: Any = getattr(shell, "displayhook", None)
         # Only a kernel's display hook has a socket; others print the value.
         if hasattr(results, "pub_socket"):
             # A kernel sends a cell's value and traceback without the publisher. So these methods have hooks, for a tool that calls
             # `get_ipython().run_cell(…)`. private: ipykernel 6.17 to 7.4 have both methods, and `msg` of the display hook.
-            hooks.append(_hook(results, finish_displayhook=functools.partial(_publish_value, results)))
-            hooks.append(_hook(shell, _showtraceback=_write_traceback))
+            hooks.append(_set_hooks(results, finish_displayhook=functools.partial(_publish_value, results)))
+            hooks.append(_set_hooks(shell, _showtraceback=_write_traceback))
         for hook in hooks:
             hook.users += 1
     return hooks
@@ -299,7 +299,7 @@ class MethodHooks:
                     setattr(self._owner, name, self._before[name])
 
 
-def _hook(owner: Any, **redirected: Callable[..., object]) -> MethodHooks:
+def _set_hooks(owner: Any, **redirected: Callable[..., object]) -> MethodHooks:
     """Hook methods of `owner`, and return the hooks. If `owner` has these hooks already, return them.
 
     If the calling code has a target, a hook calls the function in `redirected` with the target and the method's arguments.
@@ -396,8 +396,10 @@ def _redirect_threads_left(redirection: _Redirection) -> None:
     # If the class of a thread is a subclass of Thread, the thread belongs to a library (such as tqdm's monitor). It may run as
     # long as the kernel, so we leave it out.
     plain = (threading.Thread, threading.Timer)
-    own = [t for t in threading.enumerate() if type(t) in plain or t.name == TOOL_THREAD]
-    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
+    plain_threads = [t for t in threading.enumerate() if type(t) in plain or t.name == TOOL_THREAD]
+    left = [
+        t for t in plain_threads if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)
+    ]
     if not left:
         return
     if _find_innermost() is redirection:
@@ -428,7 +430,7 @@ def _find_running_cell() -> Cell:
     parent = kernel.get_parent("shell")
     # A widget's callback has no cell. So its output goes to the cell that began last. But if an Output widget shows the
     # output of the callback, the output goes to this widget.
-    has_no_cell = in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
+    has_no_cell = is_in_callback(kernel) and last_cell.request and not _is_shown_by_widget(parent)
     return _KernelCell(last_cell.request if has_no_cell else parent)
 
 

@@ -36,7 +36,7 @@ from ...core.events import STOPPED, HarnessError, Mistake
 from .comms import serving_clicks, while_callback_waits
 from .interrupts import WAKE_UP, Interrupted, Interrupts, find_idle_loop, show_in_one_line
 from .output import Cell, redirect_output
-from .where import find_kernel_loop, get_kernel, get_shell, in_callback, in_kernel
+from .where import find_kernel_loop, get_kernel, get_shell, is_in_callback, is_in_kernel
 
 T = TypeVar("T")
 Make: TypeAlias = Callable[[], Coroutine[object, Any, T]]
@@ -65,7 +65,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     kernel = get_kernel()
     # In a widget's callback, find the cell for the callback's output now. While the callback waits, another cell may continue,
     # and the kernel's parent message is then the execute request of that cell.
-    cell = Cell.here() if kernel is not None and in_callback(kernel) else None
+    cell = Cell.here() if kernel is not None and is_in_callback(kernel) else None
 
     async def serve_and_run() -> T:
         async with serving_clicks(outer):
@@ -100,7 +100,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
         if threading.current_thread() is not threading.main_thread():
             return context.run(asyncio.run, _run_awake(make()))
         # IPython in a terminal has one loop for its awaited cells. Sync calls use this loop, too.
-        idle = None if get_shell() is None or in_kernel() else find_idle_loop()
+        idle = None if get_shell() is None or is_in_kernel() else find_idle_loop()
         loop, wait = idle or _get_kept_loop(), _turn_idle_loop
     task = context.run(loop.create_task, make())
     with Interrupts(loop, task) as interrupts:

@@ -43,14 +43,14 @@ def get_kernel() -> Kernel | None:
     return kernel if kernelbase is not None and isinstance(kernel, kernelbase.Kernel) else None
 
 
-def in_kernel() -> bool:
+def is_in_kernel() -> bool:
     """Return whether this is a Jupyter kernel (not a terminal, not plain Python)."""
     return get_kernel() is not None
 
 
-def in_terminal() -> bool:
+def is_in_terminal() -> bool:
     """Return whether a person sits at a terminal: there is no kernel, and stdin is a terminal."""
-    return not in_kernel() and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+    return not is_in_kernel() and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def ignores_ctrl_c() -> bool:
@@ -58,14 +58,14 @@ def ignores_ctrl_c() -> bool:
 
     Ctrl-C still ends a sync call, which has a handler of its own (`Interrupts`).
     """
-    return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return is_in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:
     """Return whether a person can answer `input()`: `allow_stdin` of the execute request. nbconvert and papermill send False."""
     kernel = get_kernel()
     if kernel is None:
-        return in_terminal()
+        return is_in_terminal()
     # private: ipykernel 6 and 7 have `_allow_stdin`: the content["allow_stdin"] of the last execute request. In a cell, the
     # public `get_parent()` returns this request. In a widget's callback, it returns the widget's message, without allow_stdin.
     return bool(getattr(kernel, "_allow_stdin", False))
@@ -73,7 +73,7 @@ def has_stdin() -> bool:
 
 def has_widgets() -> bool:
     """Return whether this is a kernel, and ipywidgets is installed. This does not import ipywidgets."""
-    return in_kernel() and find_spec("ipywidgets") is not None
+    return is_in_kernel() and find_spec("ipywidgets") is not None
 
 
 def find_widgets() -> Mapping[str, Any]:
@@ -92,7 +92,7 @@ def executes_notebooks() -> bool:
     nbclient (0.5 to 0.11) starts a kernel whose history is in memory (`hist_file` is ":memory:"). No other program does this.
     """
     history = getattr(get_shell(), "history_manager", None)
-    return in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"
+    return is_in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"
 
 
 def delivers_clicks() -> bool:
@@ -156,7 +156,7 @@ last_cell = LastCell()
 watch_cells, unwatch_cells = last_cell.watch, last_cell.unwatch
 
 
-def in_callback(kernel: Kernel) -> bool:
+def is_in_callback(kernel: Kernel) -> bool:
     """Return True if the kernel is handling a widget's message now."""
     return get_kind(kernel.get_parent("shell")).startswith("comm_")
 

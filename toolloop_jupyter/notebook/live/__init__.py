@@ -12,6 +12,14 @@ from .asking import (
 )
 from .column import EMPTY, CellOutput, OutputColumn
 from .outputs import LOADING, CallOutputs, pass_on, take_figures
-from .presenter import NotebookPresenter, keep, last, mark_shown, say_importing, show, warn_of_ignored_ctrl_c
-from .stepper import Stepper, cut_bytes, request_block
+from .presenter import (
+    NotebookPresenter,
+    get_last,
+    keep,
+    mark_shown,
+    say_importing,
+    show,
+    warn_of_ignored_ctrl_c,
+)
+from .stepper import Stepper, cut_bytes, draw_request
 from .view import CellRun, ViewOptions

@@ -10,8 +10,8 @@ from typing import Literal
 from ...core.events import Approval, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
-from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import Block, approval_record, make_bundle, notice, tell_reach, tell_why, value_text
+from ..html import mark_hidden, mark_hidden_and_blanks, mark_hidden_in_json, put_in_a_line, tell_count
+from ..transcript import Block, draw_approval, draw_notice, make_bundle, tell_reach, tell_why, write_value
 from .column import CellOutput, OutputColumn
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -92,7 +92,7 @@ async def put_card(output: CellOutput, approval: Approval, record: Block) -> Non
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, kernel.CardComms())
-    output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
+    output.put({**make_bundle([record, draw_notice(NO_CARD)]), **card.make_reference()})
     card.enter_page()
     try:
         await approval.wait()
@@ -105,13 +105,13 @@ async def ask_in_cell(approval: Approval) -> None:
     """Ask a person in the output of the running cell, not in a tool's output. Then show the decision in the same place."""
     output = OutputColumn(kernel.Cell.outside_tools()).output()
     try:
-        await ask_person(approval, output, approval_record(approval))
+        await ask_person(approval, output, draw_approval(approval))
     except asyncio.CancelledError:  # Ctrl-C at the prompt: the run is cancelled next, and denies the call
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
         raise
     finally:
-        output.draw(approval_record(approval))
+        output.draw(draw_approval(approval))
 
 
 def may_have_buttons() -> bool:
@@ -142,10 +142,10 @@ async def _try_a_card(output: CellOutput, approval: Approval, record: Block) -> 
 
 def ask_at_prompt(approval: Approval) -> None:
     """Ask with a prompt, until `approval` is decided."""
-    lines = [f"\n? {visible(approval.question or f'Run {approval.tool}?')}"]
-    lines += [f"    {visible(approval.origin)}"] if approval.origin else []
+    lines = [f"\n? {mark_hidden(approval.question or f'Run {approval.tool}?')}"]
+    lines += [f"    {mark_hidden(approval.origin)}"] if approval.origin else []
     lines += [line for name, value in approval.input.items() for line in _write_argument(name, value)]
-    lines += [f"    {visible(why)}"] if (why := tell_why(approval)) else []
+    lines += [f"    {mark_hidden(why)}"] if (why := tell_why(approval)) else []
     print("\n".join(lines))  # noqa: T201 - a prompt
     keys = _list_keys(approval)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
@@ -166,7 +166,7 @@ def ask_at_prompt(approval: Approval) -> None:
                 case "?":
                     about = f"{approval.description}\n{approval.source}".strip() or _NOTHING_KNOWN
                     lines = [*(f"{key}  {does}" for key, (_, does) in keys.items()), "", *about.split("\n")]
-                    print("\n".join(f"    {visible(line)}" for line in lines))  # noqa: T201
+                    print("\n".join(f"    {mark_hidden(line)}" for line in lines))  # noqa: T201
     except EOFError:
         approval.deny("nobody answered (end of input)", by="prompt")
 
@@ -179,7 +179,7 @@ def _list_keys(approval: Approval) -> dict[str, tuple[str, str]]:
     """Return letter -> (label, effect): each letter that a person may type, its label in the question, and its effect."""
     reach = tell_reach(approval)
     run, session = reach["run"], reach["session"]
-    later = f"run it, and run every later call of {visible(approval.tool)} in"
+    later = f"run it, and run every later call of {mark_hidden(approval.tool)} in"
     no = "do not run it; the model is told so, and the reason that you type after the n"
     keys = {
         "y": ("[y]es", "run it with these arguments"),
@@ -196,13 +196,16 @@ def _list_keys(approval: Approval) -> dict[str, tuple[str, str]]:
 def _write_argument(name: str, value: object) -> list[str]:
     """Return the lines that show one argument in a terminal. A text keeps its line breaks. Other values are JSON."""
     if not isinstance(value, str) or "\n" not in value.strip("\n"):
-        return [f"    {in_a_line(name)} = {_write_json(value)}"]
-    lines = visible_text(value).split("\n")
-    return [f"    {in_a_line(name)} = {counted(len(lines), 'line')}:", *(f"      | {line}" for line in lines)]
+        return [f"    {put_in_a_line(name)} = {_write_json(value)}"]
+    lines = mark_hidden_and_blanks(value).split("\n")
+    return [
+        f"    {put_in_a_line(name)} = {tell_count(len(lines), 'line')}:",
+        *(f"      | {line}" for line in lines),
+    ]
 
 
 def _write_json(value: object) -> str:
-    return visible_json(value_text(value))
+    return mark_hidden_in_json(write_value(value))
 
 
 def read_line(prompt: str) -> str:
@@ -225,7 +228,7 @@ def _edit(approval: Approval) -> None:
     print("    Enter keeps the value in brackets; type a new value as JSON, or as plain text")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():
-        answer = read_line(f"    {in_a_line(name)} [{_write_json(value)}]: ")
+        answer = read_line(f"    {put_in_a_line(name)} [{_write_json(value)}]: ")
         edited[name] = answer or value
         if answer and (not isinstance(value, str) or answer.startswith('"')):
             with contextlib.suppress(ValueError, RecursionError):
@@ -233,4 +236,4 @@ def _edit(approval: Approval) -> None:
     try:
         approval.allow(edited, by="prompt")
     except ValueError as error:
-        print(f"  not valid: {visible(str(error))}")  # noqa: T201 - a prompt
+        print(f"  not valid: {mark_hidden(str(error))}")  # noqa: T201 - a prompt

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from ...core.text import KeyFilter
 from .. import kernel
-from ..html import prose, split_markdown
-from ..transcript import WIDGET, Block, Page, TextStep, make_bundle, text_block
+from ..html import mark_hidden_in_prose, split_markdown
+from ..transcript import WIDGET, Block, Page, TextStep, draw_text, make_bundle
 
 MOST = 40
 """The largest number of outputs that a run has. JupyterLab shows 10 more, for outputs of other code in the cell."""
@@ -206,7 +206,7 @@ class TerminalWriter:
         """Write the newest delta of a text. Write nothing for a thought: `end` writes the whole thought."""
         if not step.is_thought:
             self._step = step
-            if new := prose(self._filter.add(step.pieces[-1])):
+            if new := mark_hidden_in_prose(self._filter.add(step.pieces[-1])):
                 self._in_line = not new.endswith("\n")
                 print(new, end="", flush=True)  # noqa: T201 - a terminal
 
@@ -219,7 +219,7 @@ class TerminalWriter:
     def end(self, step: TextStep) -> None:
         """Write the end of a text, a whole thought, or the output that was read from a text. Printed text stays as it is."""
         if step is self._step:
-            rest = prose(self._filter.end())
+            rest = mark_hidden_in_prose(self._filter.end())
             if rest or self._in_line:
                 print(rest.removesuffix("\n"))  # noqa: T201 - a terminal
             self._step, self._in_line = None, False
@@ -262,9 +262,9 @@ class StreamingText:
         ):
             piece, self._open = split
             self._count += 1
-            pieces.append(text_block(piece))
+            pieces.append(draw_text(piece))
         return pieces
 
     def block(self, *, final: bool = False) -> Block:
         """Return the block of the rest. If `final` is True, code is in colour and formulas are typeset."""
-        return text_block(self._open, streaming=not final)
+        return draw_text(self._open, streaming=not final)

@@ -30,7 +30,7 @@ from ...core.events import (
     ToolResult,
     Usage,
 )
-from ..html import first_line
+from ..html import take_first_line
 from ..transcript import Notice
 
 Shown: TypeAlias = Event | Compaction | Notice
@@ -169,9 +169,9 @@ class _Conversion:
     def take(self, event: Theirs) -> list[Shown]:
         """Convert one of LiteLLM's events, and return our events for it."""
         if is_theirs(event, Done):
-            known = len(self._events)
+            count = len(self._events)
             result = self.end(event.result)
-            return [*self._events[known:], Done(result)]
+            return [*self._events[count:], Done(result)]
         made = self._request(event) if is_theirs(event, Approval) else self._convert(event)
         self._events.append(made)
         return [made]
@@ -210,7 +210,7 @@ class _Conversion:
         for kind in kinds:
             if is_theirs(event, kind):  # type: ignore[arg-type]
                 return _copy(kind, event)
-        return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
+        return Notice(f"{type(event).__name__}: {take_first_line(repr(event), 200)}")
 
     def _request(self, theirs: Theirs) -> Approval:
         """Make our request from LiteLLM's. LiteLLM's names no call, so we choose an open call of the same tool, if any."""
@@ -234,7 +234,7 @@ class _Conversion:
     def _end_call(self, result: ToolResult) -> Shown:
         """Add the decision and the seconds of the call to `result`. These seconds include the wait for the decision."""
         if result.id not in self._open:
-            return Notice(f"a result came without its tool call: {first_line(result.output, 200)}")
+            return Notice(f"a result came without its tool call: {take_first_line(result.output, 200)}")
         _, began = self._open.pop(result.id)
         request = self.requests.get(result.id)
         decision = request.answer_ours() if request is not None else None

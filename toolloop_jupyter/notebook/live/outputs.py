@@ -20,7 +20,7 @@ from ...core.execution import Raised, attempt_call
 from ...core.models import must_load
 from ...core.text import settle_lines
 from .. import kernel
-from ..html import counted
+from ..html import tell_count
 from ..transcript import WIDGET, find_bundle, get_picture_bytes
 
 MOST_KEPT = 400_000
@@ -136,7 +136,7 @@ class CallOutputs(PrintKeeper):
             parts: list[tuple[str, object]] = [(part.kind, part.show()) for part in self._parts]
             if items and self._item_count:
                 earlier = self._item_count - len(self._items)
-                parts += [("note", f"… {counted(earlier, 'earlier item')}")] if earlier else []
+                parts += [("note", f"… {tell_count(earlier, 'earlier item')}")] if earlier else []
                 parts += [("item", item) for item in self._items]
             return tuple(parts)
 

@@ -12,8 +12,16 @@ from typing import Any
 from ...core.events import Mistake, Presenter, Result, Rows
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
-from ..html import counted
-from ..transcript import draw_finished_rows, head, make_bundle, notice, render, timeline, to_markdown
+from ..html import tell_count
+from ..transcript import (
+    draw_finished_rows,
+    draw_head,
+    draw_notice,
+    draw_timeline,
+    make_bundle,
+    render,
+    write_markdown,
+)
 from .column import EMPTY
 from .litellm_stream import LiteLLMStream, convert_result, is_theirs
 from .outputs import LOADING
@@ -31,7 +39,7 @@ def say_importing() -> Iterator[None]:
         yield
         return
     _importing.add(cell.execution)
-    cell.display(make_bundle(notice(LOADING)), display_id=identity)
+    cell.display(make_bundle(draw_notice(LOADING)), display_id=identity)
     try:
         yield
     finally:
@@ -47,7 +55,7 @@ def warn_of_ignored_ctrl_c() -> None:
     if kernel.ignores_ctrl_c() and not _was_told.get():
         _was_told.set(True)
         kernel.Cell.here().display(
-            make_bundle(notice("this process ignores Ctrl-C: %toolloop doctor says what to do"))
+            make_bundle(draw_notice("this process ignores Ctrl-C: %toolloop doctor says what to do"))
         )
 
 
@@ -99,7 +107,7 @@ async def _show(stream: Any, name: str | None) -> Any:
     return result
 
 
-_HEAD = head("", (), None, None)
+_HEAD = draw_head("", (), None, None)
 
 
 async def _follow(stream: Any, run: CellRun) -> Result:
@@ -121,7 +129,7 @@ def keep(result: Result) -> None:
     _last[:] = [result]
 
 
-def last() -> Result | None:
+def get_last() -> Result | None:
     """Return the Result of the last run, even if this run has failed or was cancelled. None before the first run."""
     return _last[0] if _last else None
 
@@ -159,10 +167,10 @@ class NotebookPresenter(Presenter):
         """Show the transcript of `value` in the current cell, unless this cell has just shown the run."""
         if not _was_shown(value):
             kernel.Cell.here().display(self.bundle(value))
-        elif not kernel.in_kernel():  # after "Out[n]:"
+        elif not kernel.is_in_kernel():  # after "Out[n]:"
             short = (
                 isinstance(value, Result)
-                and f"<Result: {value.stop_reason}, {counted(len(value.calls), 'tool call')}>"
+                and f"<Result: {value.stop_reason}, {tell_count(len(value.calls), 'tool call')}>"
             )
             print(short or repr(value))  # noqa: T201
 
@@ -170,8 +178,8 @@ class NotebookPresenter(Presenter):
         return make_bundle(render(value) if isinstance(value, Result) else draw_finished_rows(value))
 
     def markdown(self, result: Result) -> str:
-        return to_markdown(result)
+        return write_markdown(result)
 
     def diagram(self, result: Result) -> Diagram:
         """Return the diagram of a run. It shows when each model call, approval and tool call began and ended."""
-        return Diagram(make_bundle(timeline(result)))
+        return Diagram(make_bundle(draw_timeline(result)))

@@ -16,24 +16,24 @@ from ..html import (
     NAME,
     WIDE,
     block,
-    counted,
     esc,
-    first_line,
     fold,
     highlight,
-    in_a_line,
     inline,
     pre,
+    put_in_a_line,
     put_style_behind,
+    take_first_line,
+    tell_count,
 )
-from ..transcript import Block, join_reason, short_arguments
+from ..transcript import Block, join_reason, shorten_arguments
 from .asking import Means, find_means, read_line
 from .view import CellRun
 
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 
-def request_block(
+def draw_request(
     request: Request,
     *,
     sent: bool = True,
@@ -49,14 +49,14 @@ def request_block(
     """
     shown = request.shown()
     messages, tools = shown["messages"], [tool["function"]["name"] for tool in shown["tools"]]
-    known = _count_known(messages, last) if sent else 0
+    seen_count = _count_known(messages, last) if sent else 0
     facts = [
-        counted(len(messages), "message")
-        + (f", {len(messages) - known or 'none'} of them new" if known else "")
+        tell_count(len(messages), "message")
+        + (f", {len(messages) - seen_count or 'none'} of them new" if seen_count else "")
     ]
-    lines = [_describe_message(message, reply) for message in messages[known:]]
+    lines = [_describe_message(message, reply) for message in messages[seen_count:]]
     if last is None or shown["tools"] != last["tools"]:
-        facts.append(counted(len(tools), "tool"))
+        facts.append(tell_count(len(tools), "tool"))
         lines += [("tools", ", ".join(tools))] if tools else []
     # Most requests have stream=True, so it is not listed.
     usual = {"stream": True} if sent else {}
@@ -117,19 +117,19 @@ _ENDS = {
 }
 
 
-def reply_block(reply: Reply) -> Block:
+def draw_reply(reply: Reply) -> Block:
     """Return the block that shows the tool calls and the tokens of a model's reply. The text of the reply is shown already."""
     usage, asked = reply.usage, [call["function"] for call in reply.message.get("tool_calls") or ()]
     if asked:
-        brought = f"it asks for {counted(len(asked), 'tool call')}"
+        brought = f"it asks for {tell_count(len(asked), 'tool call')}"
     elif reply.refusal:
         brought = "it refuses"
     else:
         brought = _ENDS.get(
             reply.finish_reason or "", "the answer above" if reply.message.get("content") else "nothing"
         )
-    title = f"from the model: {brought} · {counted(usage.input_tokens, 'token')} read, {usage.output_tokens} written"
-    lines = [(str(call["name"]), first_line(str(call["arguments"]), 160)) for call in asked]
+    title = f"from the model: {brought} · {tell_count(usage.input_tokens, 'token')} read, {usage.output_tokens} written"
+    lines = [(str(call["name"]), take_first_line(str(call["arguments"]), 160)) for call in asked]
     return _make_block("←", title, lines, "the whole message", reply.message)
 
 
@@ -144,14 +144,14 @@ def _describe_message(message: Mapping[str, Any], reply: Mapping[str, Any] | Non
     asked = [call["function"] for call in message.get("tool_calls") or ()]
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)
-    line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
+    line, more = take_first_line(text, 160), len(text.strip().splitlines()) - 1
     if line.endswith(":"):  # the first line is only an introduction to the next lines
         line, more = join_reason(text), 0
-    return label, f"{line} … {counted(more, 'more line')}" if more > 0 else line
+    return label, f"{line} … {tell_count(more, 'more line')}" if more > 0 else line
 
 
 def _shorten(value: object) -> str:
-    return first_line(json.dumps(value, ensure_ascii=False, default=repr), 120)
+    return take_first_line(json.dumps(value, ensure_ascii=False, default=repr), 120)
 
 
 def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
@@ -165,7 +165,10 @@ def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, 
     json_html = pre(highlight(json.dumps(whole, ensure_ascii=False, indent=2, default=repr), "json"))
     table = f'<table style="margin:0 0 4px 12px">{rows}</table>' if rows else ""
     html = block("tlj-step", fold(line, json_html, "tlj-call") + table, f"{BLOCK};{WIDE}")
-    words = [f"{mark} {in_a_line(title)}", *(f"    {label:<12} {in_a_line(text)}" for label, text in lines)]
+    words = [
+        f"{mark} {put_in_a_line(title)}",
+        *(f"    {label:<12} {put_in_a_line(text)}" for label, text in lines),
+    ]
     return Block(html, "\n".join(words))
 
 
@@ -181,18 +184,18 @@ class Stepper(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Show the new messages of the request, and wait for Next."""
-        block = request_block(request, last=self._last, reply=self._reply)
+        block = draw_request(request, last=self._last, reply=self._reply)
         self._last, self._reply = request.shown(), None
         await self._show_and_hold(block, "call the model")
 
     async def after_model(self, reply: Reply) -> None:
         await self._run.caught_up()
-        self._run.put(reply_block(reply))
+        self._run.put(draw_reply(reply))
         self._reply = make_plain(reply.message)
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """Show the tool call, and wait for Next. In ask mode, the approval card of the call is shown after that."""
-        title = f"next: run {call.name}({short_arguments(arguments)})"
+        title = f"next: run {call.name}({shorten_arguments(arguments)})"
         block = _make_block("›", title, [], "the arguments", dict(arguments))
         await self._show_and_hold(block, f"run {call.name}")
 

@@ -21,11 +21,11 @@ from ..transcript import (
     Step,
     Steps,
     TextStep,
+    draw_notice,
+    draw_progress,
     draw_running,
     make_bundle,
-    notice,
-    progress_block,
-    without_style,
+    remove_style,
 )
 from .asking import Means, Unattended, ask_person, find_means
 from .column import CellOutput, CellWriter, OutputColumn, TerminalWriter
@@ -95,7 +95,7 @@ class RunHead:
             self._toolbar.show(draw_running(hooks.doing, hooks.usage, hooks.cost, hooks.seconds))
             widget = self._toolbar.make_reference()
         elif hooks.is_on_page and hooks.doing == LOADING:
-            blocks.append(notice(LOADING))
+            blocks.append(draw_notice(LOADING))
         self._output.put({**make_bundle(blocks), **widget})
 
     def end(self, *, has_foot: bool) -> None:
@@ -104,7 +104,7 @@ class RunHead:
             self._toolbar.finish()
             self._toolbar = None
         self._hooks.say("ended")
-        self.replace(without_style(self.block) if has_foot else self.block)
+        self.replace(remove_style(self.block) if has_foot else self.block)
 
 
 class _Row(NamedTuple):
@@ -141,7 +141,7 @@ class CellRun:
     async def say(self, text: str, kind: str) -> None:
         """Show `text` as a notice below all earlier outputs of the run. `kind` is "info", "warning" or "error"."""
         await self.caught_up()
-        self.put(notice(text, kind))
+        self.put(draw_notice(text, kind))
 
     async def caught_up(self) -> None:
         """Wait until all earlier events are shown. End the text that is being written, so that later text begins a new block."""
@@ -294,4 +294,4 @@ class CellRun:
             is_due = running.seconds >= SHOW_SECONDS_AFTER or running.note or running.taken
             if is_due and running.has_news():
                 outputs = running.shown(items=True)
-                row.progress.draw(progress_block(running.seconds, running.note, outputs))
+                row.progress.draw(draw_progress(running.seconds, running.note, outputs))

@@ -32,8 +32,8 @@ from ...core.session import AsyncSession, Harness
 from ...core.tools import find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
-from ..live import CellRun, Stepper, ViewOptions, request_block
-from ..transcript import head, make_bundle, notice
+from ..live import CellRun, Stepper, ViewOptions, draw_request
+from ..transcript import draw_head, draw_notice, make_bundle
 from .names import (
     find_attached,
     find_file,
@@ -302,7 +302,7 @@ class Notebook:
         replaced = named.go_back(turn) if turn is not None else None
         if options["session"]:
             if cell.cell_id is None and not options["append"] and kernel.has_stdin():
-                notes += map(notice, named.tell_that_turns_add_up(options["session"]))
+                notes += map(draw_notice, named.tell_that_turns_add_up(options["session"]))
             named.add(cell.cell_id, cell.execution, given)
         notes += self._list_notes(config, body, options["instructions"])
         async with kernel.serving_clicks():
@@ -318,7 +318,7 @@ class Notebook:
                 session.rewind(turn)
         with _in_words_of_options((CapabilityUnsupported,)):
             request = await session.preview(prompt)
-        cell.display(make_bundle([request_block(request, sent=False, title_of=session.config.route.title)]))
+        cell.display(make_bundle([draw_request(request, sent=False, title_of=session.config.route.title)]))
 
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
@@ -334,7 +334,7 @@ class Notebook:
         named.session.configure(made.config)
         named.had.update(before)
         gone = [] if going_back else [tool for tool in before if tool not in now]
-        note = notice(f"session {name!r} had other tools before; it no longer has: {', '.join(gone)}")
+        note = draw_notice(f"session {name!r} had other tools before; it no longer has: {', '.join(gone)}")
         return named, [note] if gone else []
 
     async def _show_turn(
@@ -378,7 +378,7 @@ class Notebook:
         ]
         output = view.output()
         if replaced is not None:
-            output.draw(notice(replaced.note))
+            output.draw(draw_notice(replaced.note))
         for note in notes:
             view.put(note)
         stream = named.session.astream(prompt, observers=observers)
@@ -389,7 +389,7 @@ class Notebook:
             raise
         finally:
             if replaced is not None and (kept := replaced.settle()):
-                output.draw(notice(kept, "warning"))
+                output.draw(draw_notice(kept, "warning"))
         self._keep(result, variable)
         return result
 
@@ -399,7 +399,7 @@ class Notebook:
         self._without_docstring.update(new)
         undescribed = f"no docstring, so the model gets no description of: {', '.join(new)}"
         left = (note for text in texts if text for note in note_unknown_names(text, self.names))
-        return [*([notice(undescribed)] if new else []), *(notice(*note) for note in left)]
+        return [*([draw_notice(undescribed)] if new else []), *(draw_notice(*note) for note in left)]
 
     def _keep(self, result: Result | Rows | None, variable: str | None) -> None:
         if result is not None:
@@ -426,17 +426,17 @@ class Notebook:
             name=options["as"],
             unattended=options["on_unattended"],
             means=options["ask"],
-            finish=lambda: [notice(words, "warning") for words in tape.list_warnings()],
+            finish=lambda: [draw_notice(words, "warning") for words in tape.list_warnings()],
         )
         if not options["executor"]:  # another process (--executor) cannot show the page
             config = dataclasses.replace(config, observers=(*config.observers, page))
         with _in_words_of_options():
             run = self._make_rows_run(config, options, body, page)
             if is_dry:
-                blocks = [notice("there is no row: nothing would be sent")]
+                blocks = [draw_notice("there is no row: nothing would be sent")]
                 if request := await run.preview():
-                    first = request_block(request, sent=False, title_of=route.title)
-                    blocks = [first, notice(tell_size_of_rows(request, run.total))]
+                    first = draw_request(request, sent=False, title_of=route.title)
+                    blocks = [first, draw_notice(tell_size_of_rows(request, run.total))]
                 cell.display(make_bundle(blocks))
                 return None
             self.tapes.go_back(route.answers, cell.cell_id, cell.execution)
@@ -469,7 +469,7 @@ class Notebook:
 def _find_head(config: Config, options: Options, tape: CellTape, **more: Any) -> HeadFor:
     """Return a function that takes the model's title, and returns the line above a run."""
     return functools.partial(
-        head,
+        draw_head,
         tools=[tool.name for tool in config.tools],
         permissions=options["permissions"],
         output=config.output.name if config.output else None,

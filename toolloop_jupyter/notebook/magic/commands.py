@@ -19,12 +19,12 @@ from ...core.execution import attempt_call
 from ...core.loop import SPENDING
 from ...core.models import explain_missing_bytecode
 from ...core.session import AsyncSession
-from ...core.text import hide, hide_in, leave_out_user, plain
+from ...core.text import hide, hide_in, leave_out_user, make_text_plain
 from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel, live
-from ..html import STYLE, block, counted, inline, table
-from ..live import Means, cut_bytes, last
-from ..transcript import Block, make_bundle, money, render, tell_tokens, write
+from ..html import STYLE, block, inline, table, tell_count
+from ..live import Means, cut_bytes, get_last
+from ..transcript import Block, make_bundle, render, tell_cost, tell_tokens, write
 from .names import find_file, is_source, list_variables, show_key
 from .options import (
     COMMANDS,
@@ -47,7 +47,7 @@ _NOTHING_RAN = "nothing has run yet"
 
 def _say(text: str) -> None:
     """Print the answer of a command. API keys and control sequences are removed, because the answer may repeat typed text."""
-    print(hide(plain(text)))  # noqa: T201
+    print(hide(make_text_plain(text)))  # noqa: T201
 
 
 def run(book: Notebook, line: str) -> object:
@@ -61,9 +61,9 @@ def run(book: Notebook, line: str) -> object:
         instead = "begin a cell with %%toolloop (two percent signs), and write it on the lines below"
         raise Mistake(f"%toolloop takes no prompt; {instead}")
     if command is None:
-        known = ", ".join(COMMANDS)
+        commands = ", ".join(COMMANDS)
         raise Mistake(
-            f"%toolloop {words[0]} is not a command; the commands are: {known}. %toolloop? explains them."
+            f"%toolloop {words[0]} is not a command; the commands are: {commands}. %toolloop? explains them."
         )
     try:
         inspect.signature(command).bind(book, *words[1:])
@@ -75,7 +75,7 @@ def run(book: Notebook, line: str) -> object:
         raise Mistake(f"{error.strerror or error}: {error.filename}") from None
 
 
-def status(book: Notebook) -> None:
+def _print_status(book: Notebook) -> None:
     """Print the settings, the tools and the sessions."""
     options = book.settings.complete({})
     marked = [get_tool_name(function) for function in find_marked_tools(book.names)]
@@ -102,17 +102,17 @@ def status(book: Notebook) -> None:
 
 def _tell_spent() -> str:
     """Return a text about the cost and the tokens of this kernel's runs. Runs of the Python API count, too."""
-    parts = [money(SPENDING.cost), counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
+    parts = [tell_cost(SPENDING.cost), tell_count(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
     if SPENDING.unknown:
-        parts.append(f"the cost of {counted(SPENDING.unknown, 'run')} is not known in full")
+        parts.append(f"the cost of {tell_count(SPENDING.unknown, 'run')} is not known in full")
     return " · ".join(parts)
 
 
 def _measure(session: AsyncSession) -> str:
     """Return "2 turns, 310 tokens". Only turns that ran in this kernel add tokens. Without turns, messages are counted."""
-    turns, tokens = counted(len(session.starts), "turn"), session.usage.total_tokens
-    length = turns if session.starts else counted(len(session.messages()), "message")
-    return f"{length}, {counted(tokens, 'token')}" if session.results else length
+    turns, tokens = tell_count(len(session.starts), "turn"), session.usage.total_tokens
+    length = turns if session.starts else tell_count(len(session.messages()), "message")
+    return f"{length}, {tell_count(tokens, 'token')}" if session.results else length
 
 
 def configure(book: Notebook, typed: Options) -> None:
@@ -124,7 +124,7 @@ def configure(book: Notebook, typed: Options) -> None:
         book.check(typed)
     for name, value in typed.items():
         setattr(book.settings, name, value)
-    status(book)
+    _print_status(book)
 
 
 # --- the commands: each function takes the words that stand behind its name (`COMMANDS` explains them) -----------
@@ -162,7 +162,7 @@ def _show(book: Notebook, session: str | None = None) -> None:
 
 def _get_last() -> Result:
     """Return the Result of this kernel's last run, by a cell or by the Python API. Raises Mistake if nothing has run."""
-    if (result := last()) is None:
+    if (result := get_last()) is None:
         raise Mistake(_NOTHING_RAN)
     return result
 
@@ -183,7 +183,7 @@ def _resume(book: Notebook, session: str, file: str | None = None) -> None:
     config = book.new_session({"session": session}).config
     continued = AsyncSession(config, saved.messages, turns=saved.starts)
     book.sessions[session] = NamedSession(continued, saved.cells)
-    _say(f"session {session!r} continues with {counted(len(saved.messages), 'message')}")
+    _say(f"session {session!r} continues with {tell_count(len(saved.messages), 'message')}")
 
 
 def _export(_: Notebook, file: str) -> None:
@@ -220,8 +220,8 @@ def _pick_session(book: Notebook) -> str:
         return str(session)
     if len(book.sessions) == 1:
         return next(iter(book.sessions))
-    known = ", ".join(book.sessions) or "there is none yet; begin one with --session NAME"
-    raise Mistake(f"name a session: {known}")
+    sessions = ", ".join(book.sessions) or "there is none yet; begin one with --session NAME"
+    raise Mistake(f"name a session: {sessions}")
 
 
 def _find_session(book: Notebook, name: str) -> NamedSession:
@@ -322,7 +322,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     else:
         says = "%autoawait is off: a %%toolloop cell runs as a plain call, and `await aagent(…)` is an error"
         yield Finding("awaited cells", "note", says, "%autoawait on")
-    if not kernel.in_kernel():
+    if not kernel.is_in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
         if kernel.ignores_ctrl_c():
             says = "this process was started to ignore Ctrl-C: it does not end an awaited run"
@@ -347,7 +347,7 @@ def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
     """Show a button if buttons may work here, and wait for a click. Else the finding says why no button is shown."""
     means = live.find_means(wish)
     instead = _INSTEAD[means]
-    if not kernel.in_kernel():
+    if not kernel.is_in_kernel():
         return Finding(_BUTTONS, "note", f"a terminal shows none; {instead}")
     if not kernel.has_widgets():
         says = f"there are none without ipywidgets; {instead}"
@@ -421,7 +421,9 @@ def _render(findings: list[Finding]) -> dict[str, str]:
         remedy = f"<br><code>→ {inline(one.remedy)}</code>" if one.remedy else ""
         name = f'<span class="tlj-{one.state}">{mark}</span> <b>{inline(one.what)}</b>'
         rows.append((name, f"{inline(one.says)}{remedy}"))
-        lines.append(f"{mark} {one.what:<26} {plain(one.says)}{f' → {one.remedy}' if one.remedy else ''}")
+        lines.append(
+            f"{mark} {one.what:<26} {make_text_plain(one.says)}{f' → {one.remedy}' if one.remedy else ''}"
+        )
     return make_bundle(Block(STYLE + block("tlj-doctor", table(rows)), "\n".join(lines)))
 
 

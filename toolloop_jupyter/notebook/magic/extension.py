@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.events import OWN_MODELS, Mistake, Result, Rows, RunFailed
 from ...core.execution import attempt_call
-from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading
+from ...core.models import is_litellm_loaded, leave_out_price_list, must_load, start_loading
 from ...core.text import keep_times
 from .. import kernel
 from .options import ToolLoop, list_commands, list_options, parse, replace_keywords
@@ -69,13 +69,13 @@ _DOUBLE = re.compile(r"^[ \t]*%%toolloop(?![\w%?])", re.MULTILINE)
 
 def split_cell(text: str) -> tuple[str, str] | None:
     """Return (option line, body) of a `%%toolloop` cell as typed. Return None for other cells, and for `%%toolloop?`."""
-    found = _CELL.match(text)
-    if found is None:
+    cell = _CELL.match(text)
+    if cell is None:
         return None
-    return (found["line"] or "").strip(), _body_as_typed(text[found.end() :])
+    return (cell["line"] or "").strip(), _read_body(text[cell.end() :])
 
 
-def _body_as_typed(body: str) -> str:
+def _read_body(body: str) -> str:
     """Return the body without a single newline at its end: IPython adds one to each cell that does not end with a newline.
 
     So a person's own single newline is removed, too. Two newlines stay, and so does a newline after a carriage return.
@@ -166,12 +166,12 @@ async def run_cell(line: str, body: str) -> Result | Rows | None:
     return result
 
 
-def _cell_magic(line: str, cell: str) -> object:
+def _run_cell_magic(line: str, cell: str) -> object:
     instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
-    return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)), instead=instead)
+    return kernel.run_sync(lambda: run_cell(line, _read_body(cell)), instead=instead)
 
 
-def _line_magic(line: str) -> object:
+def _run_line_magic(line: str) -> object:
     from . import commands
 
     return commands.run(_find_extension().book, line)
@@ -194,7 +194,7 @@ def _explain_running_loop(result: Any) -> None:
     error = result.error_in_exec
     if not isinstance(error, RuntimeError) or not str(error).startswith(_RUNNING_ALREADY):
         return
-    if not kernel.in_kernel() or kernel.is_nested():
+    if not kernel.is_in_kernel() or kernel.is_nested():
         return
     instead = "write `await main()` instead, or run `%toolloop nest` first."
     if _ASYNC_CALL.search(str(getattr(result.info, "raw_cell", "") or "")):
@@ -224,8 +224,11 @@ class _Extension:
         self.undo.callback(shell.configurables.remove, self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
         self.undo.callback(shell.input_transformers_cleanup.remove, _transform)
-        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + list_options(), LINE_HELP + list_commands()
-        for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
+        _run_cell_magic.__doc__, _run_line_magic.__doc__ = (
+            CELL_HELP + list_options(),
+            LINE_HELP + list_commands(),
+        )
+        for kind, magic in (("cell", _run_cell_magic), ("line", _run_line_magic)):
             # IPython must not expand $name and {…} on the line: an API key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
             self.undo.callback(shell.magics_manager.magics[kind].pop, "toolloop", None)
@@ -263,7 +266,7 @@ class _Extension:
         model = self.settings.complete({})["model"]
         # `must_load` does not know our models before `teaching` is imported.
         ours = model.isidentifier() or model.startswith(OWN_MODELS)
-        if not ours and not litellm_loaded() and must_load(model):
+        if not ours and not is_litellm_loaded() and must_load(model):
             start_loading()
 
     def _nest(self, wanted: bool) -> None:  # noqa: FBT001 - `_follow` passes it by position
@@ -274,7 +277,7 @@ class _Extension:
             attempt_call(kernel.nest_loop)
             self._listen(
                 "pre_run_cell",
-                lambda *_: self._nest(kernel.in_kernel() and "nest" in self.settings.list_changed()),
+                lambda *_: self._nest(kernel.is_in_kernel() and "nest" in self.settings.list_changed()),
             )
         elif not wanted and kernel.is_nested():
             self.settings.set_trait("nest", True)
@@ -315,8 +318,8 @@ class _Extension:
             if not context.text_until_cursor.lstrip().startswith(_MAGICS):
                 return {"completions": []}
             # If a matcher returns no completions, IPython shows those of other matchers. To prevent this, return the typed word.
-            found = find(context.text_until_cursor, context.token) or {context.token: "value"}
-            offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
+            completions = find(context.text_until_cursor, context.token) or {context.token: "value"}
+            offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in completions.items()]
             return {"completions": offered, "suppress": True, "ordered": True}
 
         self.shell.Completer.custom_matchers.append(match)

@@ -21,7 +21,7 @@ from ...core.conversation import Named, Template, tell_text
 from ...core.events import DEMO_MODEL, ArgumentInvalid, Mistake
 from ...core.execution import MISSING, Raised, attempt_call
 from ...core.loop import check_policy
-from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
+from ...core.models import Answers, is_litellm_loaded, load_litellm, start_loading
 from ...core.text import IN_BRACES, list_some, names_key
 from ...core.tools import ToolSource, find_marked_tools, get_tool_name
 from .. import kernel
@@ -173,18 +173,18 @@ def look_up(names: Names, dotted: str, what: str, fits: Fits = lambda _: True) -
         near = _find_near(names, dotted, fits)
         hint = f"did you mean {near!r}?" if near else "run the cell that defines it first"
         raise Mistake(f"there is no {what} {dotted!r} in this notebook; {hint}")
-    found = names[first]
+    value = names[first]
     for part in rest:
-        inner = attempt_call(getattr, found, part)  # a property of a person's class may raise any exception
+        inner = attempt_call(getattr, value, part)  # a property of a person's class may raise any exception
         if isinstance(inner, Raised):
-            why = f"{type(found).__name__} has no {part!r}"
+            why = f"{type(value).__name__} has no {part!r}"
             if not isinstance(inner.error, AttributeError):
                 why = f"{dotted} raised {type(inner.error).__name__}"
             raise Mistake(f"there is no {what} {dotted!r}: {why}")
-        found = inner
-    if attempt_call(fits, found) is not True:
-        raise Mistake(f"{dotted!r} is {_describe_kind(found)}, not {_add_article(what)}")
-    return found
+        value = inner
+    if attempt_call(fits, value) is not True:
+        raise Mistake(f"{dotted!r} is {_describe_kind(value)}, not {_add_article(what)}")
+    return value
 
 
 _OF_IPYTHON = ("In", "Out", "exit", "quit", "open", "get_ipython")
@@ -224,8 +224,8 @@ def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
 
     The name of a list, or of a ToolSource, means all functions in it.
     """
-    found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
-    opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
+    tools = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
+    opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in tools)
     return [tool for one in opened for tool in (one if isinstance(one, (list, tuple)) else [one])]
 
 
@@ -243,11 +243,11 @@ def _find_tool(names: Names, name: str) -> object:
             hint = f"did you mean {first}.{near[0]}?" if near else f"it has {list_some(tools, 8) or 'none'}"
             raise Mistake(f"there is no tool {name!r}; {hint}")
         return tools[rest]
-    found = look_up(names, name, "tool", lambda value: callable(value) or _holds_functions(value))
-    if isinstance(found, type):
-        advice = f"; for answers of this type: --output {name}" if _is_output(found) else ""
+    named = look_up(names, name, "tool", lambda value: callable(value) or _holds_functions(value))
+    if isinstance(named, type):
+        advice = f"; for answers of this type: --output {name}" if _is_output(named) else ""
         raise Mistake(f"{name!r} is a class, and a tool is a function{advice}")
-    return found
+    return named
 
 
 def _holds_functions(value: object) -> bool:
@@ -305,14 +305,14 @@ def find_model(names: Names, name: str) -> object:
         )
     if name.partition(".")[0] not in names:
         return name
-    found = look_up(names, name, "model")
-    if isinstance(found, Answers):
-        found.name_as(name)
-    elif not isinstance(found, str):
+    value = look_up(names, name, "model")
+    if isinstance(value, Answers):
+        value.name_as(name)
+    elif not isinstance(value, str):
         raise Mistake(
-            f"{name!r} is {_describe_kind(found)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
+            f"{name!r} is {_describe_kind(value)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
         )
-    return found
+    return value
 
 
 def find_policy(names: Names, name: str) -> object:
@@ -371,8 +371,8 @@ def find_key(names: Names, name: str) -> str:
 
 def show_key(names: Names, name: str) -> str:
     """Return `name`, the variable of an API key, for a message. If `name` may be an API key itself, return other words."""
-    known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
-    return name if known else "[not the name of a variable]"
+    is_name = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
+    return name if is_name else "[not the name of a variable]"
 
 
 # --- names for Tab --------------------------------------------------------------------------------------------
@@ -459,12 +459,12 @@ def _may_be_policy(names: Names) -> Fits:
 
 
 def _list_models() -> Iterable[str]:
-    if not litellm_loaded():
+    if not is_litellm_loaded():
         start_loading()  # the next Tab and the run need litellm
         return _FEW_MODELS
-    known = (
+    models = (
         name if "/" in name else f"{facts.get('litellm_provider')}/{name}"
         for name, facts in load_litellm().model_cost.items()
         if facts.get("mode") in ("chat", "responses")
     )
-    return {*_FEW_MODELS, *known}
+    return {*_FEW_MODELS, *models}

@@ -315,10 +315,10 @@ def parse(line: str, names: Names | None = None) -> Options:
             action = _ACTIONS.get(option.kind, {})
             parser.add_argument(*option.typed, dest=option.name, default=argparse.SUPPRESS, **action)
     words = list(_name_completion_options(split_words(line)))
-    found, rest = parser.parse_known_args(words)
+    parsed, rest = parser.parse_known_args(words)
     if rest:
         raise Mistake(_redact(_explain_unknown(rest[0], words)))
-    typed = vars(found)
+    typed = vars(parsed)
     return {o.name: o.read(typed[o.name], names) for o in OPTIONS if o.name in typed}
 
 
@@ -494,7 +494,7 @@ _INSTEAD = {
 
 def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
     """Read `key=value` words into a dict. Raises Mistake for a wrong word, and for an API key, which the notebook would save."""
-    found = {}
+    pairs = {}
     is_set, names = flag == "--set", names or {}
     for word in given:
         key, equals, value = word.partition("=")
@@ -509,10 +509,10 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
             raise Mistake(
                 f"--set {key}=… has no effect, because the run sets {key} itself; use {_INSTEAD[key]}"
             )
-        found[key] = read_value(value, names, bare=is_set)
-        if is_set and found[key] == value and (why := _explain_text(key, value, names)):
+        pairs[key] = read_value(value, names, bare=is_set)
+        if is_set and pairs[key] == value and (why := _explain_text(key, value, names)):
             raise Mistake(_redact(f"--set {key}: {value} {why}"))
-    return found
+    return pairs
 
 
 def _explain_text(key: str, value: str, names: Names) -> str:

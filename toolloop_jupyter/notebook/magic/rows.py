@@ -19,17 +19,17 @@ from ...core.models import is_ready
 from ...core.rows import RowsRun
 from ...core.text import hide
 from .. import kernel
-from ..html import counted
+from ..html import tell_count
 from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, find_means
 from ..transcript import (
     Block,
     draw_finished_rows,
+    draw_notice,
     draw_running_rows,
     join_blocks,
     make_bundle,
-    notice,
+    remove_style,
     tell_running_rows,
-    without_style,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RowsPage(Observer):
                 await run.collect()
             head, *notes = self._above
             end = draw_finished_rows(run.rows, self._name)
-            record = join_blocks([without_style(head), *notes, end, *self._finish()])
+            record = join_blocks([remove_style(head), *notes, end, *self._finish()])
         finally:
             ticker.cancel()
             self._screen.end()
@@ -108,7 +108,7 @@ class RowsPage(Observer):
 
     async def ask(self, approval: Approval) -> None:
         """Ask a person to approve a tool call of a row. Then remove the card: the row's Result has the decision."""
-        record = notice(f"{approval.row}: {approval.tool} waits for a decision")
+        record = draw_notice(f"{approval.row}: {approval.tool} waits for a decision")
         self._state = waiting = f"waiting for you: {approval.row}"
         self._screen.show(self._find_progress(), waiting)
         self._screen.leave()
@@ -130,11 +130,11 @@ def tell_size_of_rows(request: Request, total: int | None) -> str:
     """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
-    about = f"the first request has about {counted(tokens, 'token')}"
+    about = f"the first request has about {tell_count(tokens, 'token')}"
     if total is None:
         return f"how many rows there are is not known; {about}"
     each = f", the first requests of all rows together about {total * tokens:,}" if total > 1 else ""
-    return f"{counted(total, 'row')}; {about}{each} (estimated by characters, without tools' results)"
+    return f"{tell_count(total, 'row')}; {about}{each} (estimated by characters, without tools' results)"
 
 
 # --- the places that show the progress -------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Screen:
 
 
 def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Block]) -> Screen:
-    if kernel.in_terminal():
+    if kernel.is_in_terminal():
         return RenewedLine()
     if not column.can_update or kernel.executes_notebooks():
         return LinesNowAndThen()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import conversation
 from ...core.events import Mistake
 from ...core.text import are_times_kept, hide_in, list_some, shorten
-from ..html import first_line
+from ..html import take_first_line
 from .options import OPTIONS, Options
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class NamedSession:
         end = starts[turn + 1] if turn + 1 < len(starts) else len(messages)
         asked = next((m["content"] for m in messages[starts[turn] : end] if m["role"] == "user"), "")
         text = conversation.join_text(asked) or ("a prompt without words" if asked else "")
-        return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
+        return f"“{shorten(take_first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
     def cells_of_turns(self) -> list[list[object]]:
         """Return a list that is kept with the messages: for each turn, [index of its first message, hashed cell id]."""
@@ -206,22 +206,22 @@ def find_conversation(session: str, path: str | None, names: Mapping[str, object
     Without `path`, this kernel's notebook is read. Raises Mistake if there is no such conversation, HistoryInvalid if no
     provider would accept its messages.
     """
-    found = Path(path) if path else _find_this_notebook(names)
-    if found is None:
+    file = Path(path) if path else _find_this_notebook(names)
+    if file is None:
         raise Mistake(
             f"which file? write: %toolloop resume {session} NOTEBOOK.ipynb (or a file that %toolloop save has written)"
         )
-    if not found.is_file():
-        raise Mistake(f"there is no file {str(found)!r}")
-    if found.suffix != ".ipynb":
-        messages = conversation.load_messages(found)
-        data = json.loads(found.read_text(encoding="utf-8-sig"))
+    if not file.is_file():
+        raise Mistake(f"there is no file {str(file)!r}")
+    if file.suffix != ".ipynb":
+        messages = conversation.load_messages(file)
+        data = json.loads(file.read_text(encoding="utf-8-sig"))
         turns = data.get("turns") if isinstance(data, dict) else None
         return SavedConversation(messages, *read_turns(turns))
-    kept = [data for data in _read_kept(found) if data.get("session") == session]
+    kept = [data for data in _read_kept(file) if data.get("session") == session]
     if not kept:
         raise Mistake(
-            f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history, then save the notebook"
+            f"{file.name} keeps no conversation {session!r}; run its cells with --keep-history, then save the notebook"
         )
     newest = max(reversed(kept), key=_read_time)  # if several have the same time: the last of them
     messages = _join_pieces(newest, kept) if "after" in newest else newest["messages"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.events import OWN_MODELS, Decision, FileChange, Result, Retry, ToolResult, Usage
-from ...core.text import duration, list_some, shorten, tell_duration
+from ...core.text import list_some, shorten, tell_duration, write_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -21,16 +21,16 @@ from ..html import (
     STYLE,
     SUMMARY,
     block,
-    counted,
     dim,
     esc,
     fold,
     highlight,
-    in_a_line,
     inline,
-    markdown_html,
+    mark_hidden_in_prose,
     pre,
-    prose,
+    put_in_a_line,
+    render_markdown,
+    tell_count,
 )
 
 LONGEST_TEXT = 200_000  # a block shows at most this many characters of a text; the Result has the whole text
@@ -49,7 +49,7 @@ class Block:
     text: str
 
 
-def head(
+def draw_head(
     model: str,
     tools: Sequence[str],
     permissions: str | None = None,
@@ -83,43 +83,43 @@ def head(
         facts.append((inline(with_values), with_values))
     line = "tlj-head" if facts else ""  # an empty line gets no border below it
     html = STYLE + block(line, " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
-    text = " · ".join(in_a_line(words) for _, words in facts)
+    text = " · ".join(put_in_a_line(words) for _, words in facts)
     if not prompt:
         return Block(html, text)
-    prompt = _within(prompt, "result.prompt", 10_000)
+    prompt = _cut_to(prompt, "result.prompt", 10_000)
     asked = f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>'
-    quoted = "\n".join(f"> {line}".rstrip() for line in prose(prompt).rstrip().split("\n"))
+    quoted = "\n".join(f"> {line}".rstrip() for line in mark_hidden_in_prose(prompt).rstrip().split("\n"))
     return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n{quoted}")
 
 
-def without_style(block: Block) -> Block:
+def remove_style(block: Block) -> Block:
     """Return the block without the style sheet at its beginning, because a later block of a finished run has the sheet."""
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
-def text_block(text: str, *, streaming: bool = False) -> Block:
+def draw_text(text: str, *, streaming: bool = False) -> Block:
     """Return the block of a Markdown text of the model. While the text is streamed, the block has no plain text.
 
     So each of the many updates has half the bytes.
     """
-    text = _within(text, "result.text")
-    body = markdown_html(text, streaming=streaming)
+    text = _cut_to(text, "result.text")
+    body = render_markdown(text, streaming=streaming)
     html = f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
-    return Block(html, "" if streaming else prose(text).strip())
+    return Block(html, "" if streaming else mark_hidden_in_prose(text).strip())
 
 
-def reasoning_block(text: str, *, streaming: bool = False) -> Block:
+def draw_reasoning(text: str, *, streaming: bool = False) -> Block:
     """Return the block of the model's reasoning: its first words, and the rest folded; while streaming, its last words."""
     if streaming:
         last = text[-_LAST_WORDS:].rstrip().rpartition("\n")[2].strip()
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
-        return Block(block("tlj-reason", line, f"{CALL};{DIM}"), f"(thinking…) {prose(last)}")
-    text = _within(text, "result.events")
+        return Block(block("tlj-reason", line, f"{CALL};{DIM}"), f"(thinking…) {mark_hidden_in_prose(last)}")
+    text = _cut_to(text, "result.events")
     beginning, rest = _split_beginning(text)
     title = f'{dim("thought", "span")} <span class="tlj-args" style="{DIM}">{inline(beginning)}</span>'
-    body = f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(rest)}</div>'
+    body = f'<div style="{BLOCK};{DIM}" dir="auto">{render_markdown(rest)}</div>'
     html = fold(title, body, "tlj-call tlj-reason") if rest else block("tlj-reason", title, CALL)
-    return Block(html, f"(thought) {prose(text).strip()}")
+    return Block(html, f"(thought) {mark_hidden_in_prose(text).strip()}")
 
 
 def _split_beginning(text: str) -> tuple[str, str]:
@@ -137,27 +137,27 @@ def _split_beginning(text: str) -> tuple[str, str]:
 _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}
 
 
-def notice(text: str, kind: str = "info") -> Block:
+def draw_notice(text: str, kind: str = "info") -> Block:
     """Return a block with the message `text`. `kind` is "info", "warning" or "error"."""
-    text = _within(text, "result.error", 10_000)
+    text = _cut_to(text, "result.error", 10_000)
     css, mark = _MARKS[kind]
     line = f'<span class="{css}">{mark}</span> <span style="white-space:pre-wrap">{inline(text)}</span>'
     html = block("tlj-notice", line, f"{BLOCK};{DIM}" if kind == "info" else BLOCK)
-    return Block(html, f"{mark} " + prose(text).replace("\n", "\n  "))
+    return Block(html, f"{mark} " + mark_hidden_in_prose(text).replace("\n", "\n  "))
 
 
-def retry_block(retry: Retry) -> Block:
+def draw_retry(retry: Retry) -> Block:
     """Return the line about a repeated model call, about a fallback model, or about an answer that was not accepted."""
     error = shorten(retry.error, 500)
     if retry.of_answer:
-        return notice(error, "warning" if retry.attempt else "info")
+        return draw_notice(error, "warning" if retry.attempt else "info")
     if retry.model:
-        return notice(f"{error.removesuffix('.')}. {retry.model} is asked instead.", "warning")
+        return draw_notice(f"{error.removesuffix('.')}. {retry.model} is asked instead.", "warning")
     if retry.discard:
-        return notice(f"the answer begins again: {error}", "warning")
+        return draw_notice(f"the answer begins again: {error}", "warning")
     wait = f" in {retry.wait:.3g} s" if retry.wait else ""
     again = f"The call is tried again{wait} (try {retry.attempt + 1})."
-    return notice(f"model call failed: {error.removesuffix('.')}. {again}", "warning")
+    return draw_notice(f"model call failed: {error.removesuffix('.')}. {again}", "warning")
 
 
 def draw_status(state: str, facts: Iterable[str], *, is_waiting: bool) -> str:
@@ -168,10 +168,10 @@ def draw_status(state: str, facts: Iterable[str], *, is_waiting: bool) -> str:
 
 def draw_running(state: str, usage: Usage, cost: float | None, seconds: float) -> str:
     """Return the status of a run for its toolbar: the state, the time, and what the run has spent so far."""
-    facts = [duration(seconds, whole=True)]
+    facts = [write_duration(seconds, whole=True)]
     if usage.calls:
-        tokens = counted(usage.total_tokens, "token")
-        facts.append(f"{counted(usage.calls, 'model call')} · {tokens} · {money(cost)}")
+        tokens = tell_count(usage.total_tokens, "token")
+        facts.append(f"{tell_count(usage.calls, 'model call')} · {tokens} · {tell_cost(cost)}")
     status = draw_status(state, facts, is_waiting="waiting" in state)
     return f'<div class="tlj tlj-status">{status}</div>'
 
@@ -179,29 +179,29 @@ def draw_running(state: str, usage: Usage, cost: float | None, seconds: float) -
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
-def file_block(change: FileChange, note: str = "") -> Block:
+def draw_file(change: FileChange, note: str = "") -> Block:
     """Return the block of a changed sandbox file, with its diff folded. If there is no diff, the block shows `note`."""
     mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
     name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
     title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
-    text = f"{mark} {in_a_line(path)} {change.kind}"
+    text = f"{mark} {put_in_a_line(path)} {change.kind}"
     if not change.diff:
         binary = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
         beside = f" {dim(inline(note), 'span')}" if note else binary
         return Block(block("tlj-files", f'<div style="{CALL}">{title}{beside}</div>'), text)
     shown, more = take_beginning(change.diff, "result.files")
     diff = fold(title, pre(highlight(shown, "diff") + esc(more)), "tlj-call")
-    lines = ["    " + shorten(line, 400) for line in prose(shown + more).splitlines()[:40]]
+    lines = ["    " + shorten(line, 400) for line in mark_hidden_in_prose(shown + more).splitlines()[:40]]
     return Block(block("tlj-files", diff), "\n".join([text, *lines]))
 
 
-def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
+def _cut_to(text: str, where: str, most: int = LONGEST_TEXT) -> str:
     """Shorten `text` to `most` characters. A last line then says how much is left out. `where` says where the whole text is."""
     shown, more = take_beginning(text, where, most, most)
     return f"{shown}\n{more}" if more else text
 
 
-def money(cost: float | None) -> str:
+def tell_cost(cost: float | None) -> str:
     """Return a cost in US dollars as text; "cost not reported" if `cost` is None. Smaller amounts get more digits."""
     if cost is None:
         return "cost not reported"
@@ -229,9 +229,9 @@ _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 def tell_tokens(usage: Usage) -> list[str]:
     """Return [the number of tokens]; [input tokens, output tokens] if the provider has read some tokens from its cache."""
     if not usage.cache_read_tokens:
-        return [counted(usage.total_tokens, "token")]
+        return [tell_count(usage.total_tokens, "token")]
     read = f"{usage.cache_read_tokens:,} of them from cache"
-    return [f"{counted(usage.input_tokens, 'token')} in, {read}", f"{usage.output_tokens:,} out"]
+    return [f"{tell_count(usage.input_tokens, 'token')} in, {read}", f"{usage.output_tokens:,} out"]
 
 
 def name_models(result: Result) -> Mapping[str, str]:
@@ -242,11 +242,14 @@ def name_models(result: Result) -> Mapping[str, str]:
     fallbacks = (event.model for event in result.events if isinstance(event, Retry) and event.model)
     titles = iter([result.model, *fallbacks])
     names = dict.fromkeys(span.name for span in result.spans if span.kind == "model")
-    known = {name: next(titles, "") for name in names}
-    return {name: title if title and name.startswith(OWN_MODELS) else name for name, title in known.items()}
+    titles_by_name = {name: next(titles, "") for name in names}
+    return {
+        name: title if title and name.startswith(OWN_MODELS) else name
+        for name, title in titles_by_name.items()
+    }
 
 
-def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
+def draw_run_end(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """Return the line below a run: why it stopped, its calls, tokens, cost and time, and the expression for its answer.
 
     `name` is the notebook's variable that holds `result`. `picture`, the timeline as HTML, is folded behind the line. So is
@@ -258,9 +261,9 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
         stop, css = _NO_FIT
     words = [stop]
     if result.usage.calls or result.events or result.stop_reason != "runtime_error":
-        words.append(counted(result.usage.calls, "model call"))
+        words.append(tell_count(result.usage.calls, "model call"))
         words += [_count_calls(result)] if result.calls else []
-        words += [*tell_tokens(result.usage), money(result.cost)]
+        words += [*tell_tokens(result.usage), tell_cost(result.cost)]
     names = name_models(result)
     answered = dict.fromkeys(one.name for one in result.spans if one.kind == "model" and not one.is_error)
     words += [f"answered by {names[one]}" for one in answered if one != next(iter(names))]
@@ -290,7 +293,7 @@ def draw_foot(
             f'<details class="tlj tlj-foot" style="{style}"><summary style="{SUMMARY}" title="unfold {title}">'
             f"{line}</summary>{inner}{STYLE}</details>"
         )
-    return Block(html, " · ".join(map(in_a_line, [*facts, *([expression] if expression else [])])))
+    return Block(html, " · ".join(map(put_in_a_line, [*facts, *([expression] if expression else [])])))
 
 
 def _count_calls(result: Result) -> str:
@@ -307,7 +310,7 @@ def _count_calls(result: Result) -> str:
     counts = [(errors, "error" if errors == 1 else "errors")]
     counts += [(words[word], word) for word in ("approved", "denied", "cancelled")]
     notes = ", ".join(f"{number} {word}" for number, word in counts if number)
-    return counted(len(result.calls), "tool call") + (f" ({notes})" if notes else "")
+    return tell_count(len(result.calls), "tool call") + (f" ({notes})" if notes else "")
 
 
 def find_status(result: ToolResult, decision: Decision | None) -> str:
@@ -338,8 +341,8 @@ def take_beginning(
     if len(text) <= most and len(lines) <= most_lines:
         return text, ""
     shown = "\n".join(lines[:most_lines])
-    left_out = counted(len(lines) - most_lines, "more line")
+    left_out = tell_count(len(lines) - most_lines, "more line")
     if len(shown) > most:
         shown = shown[:most]
-        left_out = counted(len(text) - len(shown), "more character")
+        left_out = tell_count(len(text) - len(shown), "more character")
     return shown + "\n", f"… {left_out}" + (f": {where}" if where else "")

@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
 from ...core.execution import MISSING
 from ...core.results import describe, find_pictures
-from ...core.text import count_same, duration, shorten, tell_clock, tell_duration
+from ...core.text import count_same, shorten, tell_clock, tell_duration, write_duration
 from ..html import (
     CALL,
     INLINE_CODE,
     NAME,
     block,
-    counted,
+    count_long_gaps,
     dim,
     esc,
-    first_line,
     fold,
     highlight,
-    in_a_line,
     inline,
+    mark_hidden,
     pre,
+    put_in_a_line,
     put_style_behind,
     table,
-    visible,
-    without_gaps,
+    take_first_line,
+    tell_count,
 )
 from .blocks import (
     MOST_CHARACTERS,
@@ -98,7 +98,7 @@ class CallStep:
         return f"asked: {self.approval.question}" if self.approval and self.approval.question else ""
 
 
-def call_block(
+def draw_call(
     step: CallStep,
     outputs: Sequence[tuple[str, object]] = (),
     *,
@@ -114,70 +114,70 @@ def call_block(
     result, decision, note = step.result, step.decision, note or step.question
     shown = None
     if result is not None and not result.is_error:
-        shown = show_value(result.value, _described(result), value_name)
+        shown = show_value(result.value, _get_description(result), value_name)
     mark, css, word = _SIGNS[step.state]
     decided = "" if decision is None else _tell_decision(decision)
     facts = [*_list_facts(step, shown, word), *([shorten(note, 120)] if note else [])]
     edited = decision.arguments if decision is not None else None
     name = shorten(step.call.name, _NAME)
-    inner = short_arguments(step.arguments if edited is None else edited)
-    in_full = " · ".join([first_line(decided, 80), *facts] if decided else facts)
+    inner = shorten_arguments(step.arguments if edited is None else edited)
+    in_full = " · ".join([take_first_line(decided, 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [_tell_shortly(decision), *facts]))
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
         + (f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>')
         + f' <span class="tlj-time">{inline(in_full if step.is_brief else in_short)}</span>'
     )
-    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
+    text = f"{mark} {put_in_a_line(name)}({put_in_a_line(inner)})  {put_in_a_line(in_full)}".rstrip()
     if step.is_brief:
         return Block(block("tlj-call", line, CALL), text)
     changes = _list_changes(step.arguments, edited)
     arguments = _draw_arguments(step.arguments, changes, input_name)
     back = [] if result is None else [_show_result(result, shown, value_name)]
     room = OF_CALL - len(arguments) - sum(len(part.html) for part in back)
-    parts = [*_show_outputs(_without_result(outputs, result), room), *back]
+    parts = [*_show_outputs(_leave_out_result(outputs, result), room), *back]
     by_whom = dim(inline(shorten(decided, _REASON))) if decided else ""
     body = arguments + by_whom + "".join(part.html for part in parts)
     html = fold(line, body, "tlj-call", opened=any(part.visual for part in parts))
-    return Block(html, "\n".join([text, *_tell_changes(changes), *_text_lines(parts, value_name)]))
+    return Block(html, "\n".join([text, *_tell_changes(changes), *_list_text_lines(parts, value_name)]))
 
 
-def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
+def draw_progress(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
     """Return the progress of a running call: the elapsed time, `note` ("3 of 10 files"), the last prints, and displays.
 
     Only this block is drawn repeatedly, not the block of the call above it. So the call's fold stays as the person has left it.
     """
-    line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
+    line = " · ".join([write_duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
     parts = _show_outputs([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
     if prints:
         last = "\n".join(prints[-1].splitlines()[-_LAST_LINES:])
         parts.append(show_text(shorten(last, MOST_CHARACTERS)))
     html = dim(inline(line)) + "".join(part.html for part in parts)
-    text = "\n".join([f"    {in_a_line(line)}", *_text_lines(parts)])
+    text = "\n".join([f"    {put_in_a_line(line)}", *_list_text_lines(parts)])
     return Block(block("tlj-progress", html, CALL), text)
 
 
-def approval_record(approval: Approval) -> Block:
+def draw_approval(approval: Approval) -> Block:
     """Return the block of a request for approval and of its decision, if any. It is shown alone, so it has the style sheet."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
-    record = call_block(CallStep(call, approval=approval, is_over=approval.decision is not None))
+    record = draw_call(CallStep(call, approval=approval, is_over=approval.decision is not None))
     return Block(put_style_behind(record.html), record.text)
 
 
-def value_text(value: object, indent: int | None = None) -> str:
+def write_value(value: object, indent: int | None = None) -> str:
     """Return an argument's value as JSON text. In JSON, the text "1" and the number 1 look different."""
     text = write_json(value, indent)
     return shorten(f"<{type(value).__name__}: cannot be shown>", 200) if text is None else text
 
 
-def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
+def shorten_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
     """Return the arguments in one line, such as `query="retry", path="src"`. The line has at most `limit` characters."""
     parts: list[str] = []
     for name, value in arguments.items():
-        text = value if isinstance(value, str) else value_text(value)
-        text = shorten(without_gaps(text[:2_000]), 48)
-        text = value_text(text) if isinstance(value, str) else text
+        text = value if isinstance(value, str) else write_value(value)
+        text = shorten(count_long_gaps(text[:2_000]), 48)
+        text = write_value(text) if isinstance(value, str) else text
         parts.append(f"{shorten(str(name), 30)}={text}")
         if sum(map(len, parts)) > limit:
             break
@@ -206,12 +206,12 @@ def _list_facts(step: CallStep, shown: Shown | None, word: str) -> list[str]:
     facts = [took] if result.ran and (took := tell_duration(result.seconds)) else []
     if result.is_error:
         is_denied = step.decision is not None and not step.decision.allowed
-        return facts if is_denied else [*facts, ": ".join([*words, join_reason(_described(result))])]
+        return facts if is_denied else [*facts, ": ".join([*words, join_reason(_get_description(result))])]
     size = shown.size if shown else ""
     if result.pictures:
         size = f"{size}, seen by the model" if size else ""
     elif result.cut:
-        size = f"{size or counted(result.full_length, 'character')}, {counted(len(result.output), 'character')} to the model"
+        size = f"{size or tell_count(result.full_length, 'character')}, {tell_count(len(result.output), 'character')} to the model"
     return [*facts, size] if size else facts
 
 
@@ -259,7 +259,7 @@ def _tell_shortly(decision: Decision | None) -> str:
     """Return the decision in a few words, for the line of a call; "" if a policy allowed the call."""
     if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
-    reason = "" if decision.allowed else first_line(decision.reason, 40)
+    reason = "" if decision.allowed else take_first_line(decision.reason, 40)
     reason = "nobody is there" if decision.by == "unattended" else reason
     return ": ".join(filter(None, (_name_decision(decision), reason)))
 
@@ -282,7 +282,7 @@ def _list_changes(given: Mapping[str, object], edited: Mapping[str, object] | No
     if edited is None:
         return {}
     pairs = {name: (given.get(name, MISSING), edited.get(name, MISSING)) for name in {**given, **edited}}
-    return {name: pair for name, pair in pairs.items() if value_text(pair[0]) != value_text(pair[1])}
+    return {name: pair for name, pair in pairs.items() if write_value(pair[0]) != write_value(pair[1])}
 
 
 def _draw_arguments(given: Mapping[str, object], changes: _Changes, expression: str) -> str:
@@ -299,7 +299,7 @@ def _draw_arguments(given: Mapping[str, object], changes: _Changes, expression: 
         else:
             left_out += 1
     if left_out:
-        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
+        more = tell_count(left_out, "more argument") + (f": {expression}" if expression else "")
         rows.append(("<code>…</code>", inline(more)))
     return table(rows)
 
@@ -309,9 +309,9 @@ def _draw_argument(value: object) -> str:
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
         shown, more = take_beginning(value)
         return pre(esc(shown) + more)
-    text = value_text(value)
+    text = write_value(value)
     if len(text) > 200:
-        return show_text(value_text(value, 2), language="json").html
+        return show_text(write_value(value, 2), language="json").html
     # The style allows a line break at any character. Otherwise the table's cell would be as wide as the longest word, and
     # could be wider than the page.
     return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
@@ -323,7 +323,7 @@ def _draw_change(before: object, after: object) -> str:
         return f"<span>added by a person:</span> {_draw_argument(after)}"
     if after is MISSING:
         return f"{_draw_argument(before)} <span>(removed by a person)</span>"
-    old, new = value_text(before), value_text(after)
+    old, new = write_value(before), write_value(after)
     if len(old) + len(new) <= _SHORT_CHANGE:
         return (
             f'<del class="td"><code style="{INLINE_CODE}">{esc(old)}</code></del> → '
@@ -340,11 +340,13 @@ def _tell_changes(changes: _Changes) -> list[str]:
     """Return a person's changes as lines for the plain text of a block."""
     lines = []
     for name, (before, after) in changes.items():
-        texts = ["" if one is MISSING else value_text(one) for one in (before, after)]
+        texts = ["" if one is MISSING else write_value(one) for one in (before, after)]
         old, new = _cut_to_changes(texts[0], texts[1], 80)
         old = "(not given)" if before is MISSING else old
         new = "(left out)" if after is MISSING else new
-        lines.append(f"    edited by a person: {in_a_line(f'{shorten(str(name), _NAME)}: {old} → {new}')}")
+        lines.append(
+            f"    edited by a person: {put_in_a_line(f'{shorten(str(name), _NAME)}: {old} → {new}')}"
+        )
     return lines
 
 
@@ -371,12 +373,12 @@ def _cut_to_changes(old: str, new: str, most: int) -> tuple[str, str]:
 # --- the tool's prints, its displays and its result -----------------------------------------------------------
 
 
-def _described(result: ToolResult) -> str:
+def _get_description(result: ToolResult) -> str:
     """Return the text of the call's value or error, without the tool's prints, and without notes about a person's edits."""
     return result.output if result.returned is None else result.returned
 
 
-def _without_result(
+def _leave_out_result(
     outputs: Sequence[tuple[str, object]], result: ToolResult | None
 ) -> list[tuple[str, object]]:
     """Leave out displays of the value that the tool returns. A tool with `display(df); return df` then shows `df` once."""
@@ -404,7 +406,10 @@ def _show_outputs(outputs: Sequence[tuple[str, object]], room: int) -> list[Show
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
         half = MOST_OUTPUTS // 2
-        more = ("note", f"… {counted(left_out, 'more display is', 'more prints and displays are')} not kept")
+        more = (
+            "note",
+            f"… {tell_count(left_out, 'more display is', 'more prints and displays are')} not kept",
+        )
         outputs = [*outputs[:half], more, *outputs[-half:]]
     parts = []
     for kind, data in outputs:
@@ -427,7 +432,7 @@ def _show_output(kind: str, data: object) -> Shown:
         case "item":
             return show_value(data, describe(data, 2_000).text)
         case "note":
-            return Shown(dim(inline(str(data))), in_a_line(str(data)))
+            return Shown(dim(inline(str(data))), put_in_a_line(str(data)))
     shown = show_text(str(data))
     label = dim("printed" if kind == "stdout" else "printed to stderr")
     return Shown(label + shown.html if shown.html else "", shown.text)
@@ -443,9 +448,9 @@ def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Sh
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
         return dataclasses.replace(got, html=got.html + trace)
     html, text = shown.html, shown.text
-    if expression and result.cut and visible(expression) not in text:
+    if expression and result.cut and mark_hidden(expression) not in text:
         html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
-        text = f"{text}\n{_WHOLE}{visible(expression)}".lstrip("\n")
+        text = f"{text}\n{_WHOLE}{mark_hidden(expression)}".lstrip("\n")
     if count := len(result.pictures):
         html += fold(
             f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}", got.html
@@ -455,13 +460,13 @@ def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Sh
     return dataclasses.replace(shown, html=html, text=text)
 
 
-def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
+def _list_text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
     """Return the text of the parts as at most `_TEXT_LINES` lines for the plain text of a block."""
     lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
         # If a part is shortened, its last line only gives the number of omitted lines. So this last line is not counted.
         left_out = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
-        where = f": {visible(expression)}" if expression else ""
+        where = f": {mark_hidden(expression)}" if expression else ""
         hidden = len(lines) - _TEXT_LINES + 2 + left_out
-        lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
+        lines = [*lines[: _TEXT_LINES - 2], f"… {tell_count(hidden, 'more line')}{where}"]
     return ["    " + shorten(line, 400) for line in lines]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ...core.events import Result
 from ...core.text import are_times_kept, shorten, tell_duration
-from ..html import WIDE, block, esc, fold, in_a_line, pre
+from ..html import WIDE, block, esc, fold, pre, put_in_a_line
 from .blocks import Block, find_status, name_models
 
 MOST = 60  # at most this many rows are in the picture; of a longer run, it shows the first and the last rows
@@ -49,20 +49,22 @@ class _Row:
 _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "denied": "⊘", "stopped": "■", "": " "}
 
 
-def timeline(result: Result) -> Block:
+def draw_timeline(result: Result) -> Block:
     """Return the timeline of a run's model calls, approvals and tool calls, as a picture and in characters."""
     rows, end = _list_rows(result)
     lines = []
     for row in rows:
-        name = f"{_MARKS[row.who]} {in_a_line(shorten(row.label, 23))}"
+        name = f"{_MARKS[row.who]} {put_in_a_line(shorten(row.label, 23))}"
         lines.append(f"{name:<26} {_draw_bar(row, end) if row.took else ''} {row.took}".rstrip())
     if any(row.took for row in rows):
         lines.append(f"{'':<26} 0{_tell_time(end):>{_BAR - 1}}")
     text = "\n".join(lines)
-    return Block(block("tlj-time-line", picture(result) + fold("as text", pre(esc(text)))), text)
+    return Block(
+        block("tlj-time-line", draw_timeline_picture(result) + fold("as text", pre(esc(text)))), text
+    )
 
 
-def picture(result: Result) -> str:
+def draw_timeline_picture(result: Result) -> str:
     """Return only the picture, as an `<img>` element. On a narrow page, a person can scroll it sideways."""
     rows, end = _list_rows(result)
     height = (len(rows) + 1) * _ROW + 8
@@ -123,7 +125,7 @@ def _draw_svg(rows: Sequence[_Row], end: float, height: int) -> str:
 
 def _draw_svg_row(row: _Row, top: int, scale: float) -> str:
     middle, color = top + _ROW / 2, _COLORS.get(row.who, _TEXT)
-    name = html.escape(_NOT_XML.sub("\ufffd", in_a_line(shorten(row.label, 23))))
+    name = html.escape(_NOT_XML.sub("\ufffd", put_in_a_line(shorten(row.label, 23))))
     label = f'<text x="4" y="{middle + 4:g}"><tspan fill="{color}">{_MARKS[row.who]}</tspan> {name}</text>'
     if not row.who:
         return label

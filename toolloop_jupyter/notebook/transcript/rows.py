@@ -11,10 +11,10 @@ from itertools import islice
 
 from ...core.events import Row, Rows, RowsProgress
 from ...core.execution import Raised, attempt_call
-from ...core.text import duration, shorten, tell_duration
-from ..html import BLOCK, CELL, DIM, TABLE, WIDE, counted, dim, esc, in_a_line, inline, table
-from .blocks import Block, draw_foot, draw_status, money
-from .calls import short_arguments
+from ...core.text import shorten, tell_duration, write_duration
+from ..html import BLOCK, CELL, DIM, TABLE, WIDE, dim, esc, inline, put_in_a_line, table, tell_count
+from .blocks import Block, draw_foot, draw_status, tell_cost
+from .calls import shorten_arguments
 from .values import list_fields
 
 ENDS = 5
@@ -37,14 +37,14 @@ def draw_running_rows(progress: RowsProgress, state: str = "") -> Block:
     note, last = _tell_pause(progress), _draw_table(map(_draw_row, progress.last))
     words = dim(inline(note)) if note else ""
     html = f'<div class="tlj tlj-rows" style="{BLOCK}">{status}{_draw_bar(progress)}{words}{last.html}</div>'
-    texts = [in_a_line(" · ".join(facts)), in_a_line(note), last.text]
+    texts = [put_in_a_line(" · ".join(facts)), put_in_a_line(note), last.text]
     return Block(html, "\n".join(text for text in texts if text))
 
 
 def tell_running_rows(progress: RowsProgress, width: int = 0) -> str:
     """Return the progress as one line for a terminal. The line has at most `width` characters; 0 means no limit."""
     facts = [*_tell_counts(progress), *_tell_pace(progress), _tell_pause(progress)]
-    text = in_a_line(" · ".join(filter(None, facts)))
+    text = put_in_a_line(" · ".join(filter(None, facts)))
     return shorten(text, width) if width else text
 
 
@@ -58,19 +58,19 @@ def _tell_counts(progress: RowsProgress, waiting: str = "waiting") -> list[str]:
         (progress.from_store, "from the store"),
         (progress.again, "tried again"),
     ]
-    rows = counted(ended, "row") if total is None else f"{ended:,} of {counted(total, 'row')}"
+    rows = tell_count(ended, "row") if total is None else f"{ended:,} of {tell_count(total, 'row')}"
     return [rows, *(f"{number:,} {word}" for number, word in counts if number)]
 
 
 def _tell_pace(progress: RowsProgress) -> list[str]:
     facts = [f"{progress.speed.rate:.3g} rows/s"] if progress.speed.rate else []
-    facts += [money(progress.cost)] if progress.cost else []
-    facts.append(duration(progress.seconds, whole=True))
-    return facts + ([f"{duration(progress.left, whole=True)} left"] if progress.left else [])
+    facts += [tell_cost(progress.cost)] if progress.cost else []
+    facts.append(write_duration(progress.seconds, whole=True))
+    return facts + ([f"{write_duration(progress.left, whole=True)} left"] if progress.left else [])
 
 
 def _tell_pause(progress: RowsProgress) -> str:
-    pause = f"paused for {duration(progress.speed.pause, whole=True)}" if progress.speed.pause else ""
+    pause = f"paused for {write_duration(progress.speed.pause, whole=True)}" if progress.speed.pause else ""
     return ": ".join(filter(None, (pause, shorten(progress.message, 300))))
 
 
@@ -83,7 +83,7 @@ def _draw_bar(progress: RowsProgress) -> str:
         f'<div class="{css}" style="width:{100 * number / progress.total:.4g}%;background:currentColor"></div>'
         for number, css in parts
     )
-    label = f"{progress.done + progress.failed:,} of {counted(progress.total, 'row')}"
+    label = f"{progress.done + progress.failed:,} of {tell_count(progress.total, 'row')}"
     style = "display:flex;height:6px;margin:6px 0;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.25)"
     return f'<div role="img" aria-label="{label}" style="{style}">{shares}</div>'
 
@@ -117,7 +117,7 @@ def _draw_end(rows: Rows, name: str | None) -> Block:
     """Draw the last line: why the run ended, the counts, the cost, the time. A click on it shows a table with more counts."""
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
-    facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
+    facts = [*_tell_counts(progress, "not run"), tell_cost(rows.cost), tell_duration(progress.seconds)]
     usage = rows.usage
     counts = (
         ("model calls", f"{usage.calls:,}"),
@@ -132,7 +132,7 @@ def _draw_end(rows: Rows, name: str | None) -> Block:
 
 def _tell_more(count: int, word: str, expression: str | None) -> list[Block]:
     """Return a list with one line about `count` rows that are not shown; [] if all rows are shown."""
-    return [_draw_line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
+    return [_draw_line(f"… {tell_count(count, word)}", expression or "")] if count > 0 else []
 
 
 # --- the lines of the table -----------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ def _draw_line(words: str, expression: str = "") -> Block:
     """Draw a line of words, for example about rows that are not shown. `expression` is Python code that gets these rows."""
     code = f": <code>{esc(expression)}</code>" if expression else ""
     html = f'<tr><td colspan="5" style="{CELL}">{dim(words + code)}</td></tr>'
-    return Block(html, in_a_line(": ".join(filter(None, (words, expression)))))
+    return Block(html, put_in_a_line(": ".join(filter(None, (words, expression)))))
 
 
 def _draw_row(row: Row) -> Block:
     mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
     # An object in the input may raise an error when it is written as text.
-    written = attempt_call(short_arguments, dict(islice(row.input.items(), 20)), _MOST_INPUT)
+    written = attempt_call(shorten_arguments, dict(islice(row.input.items(), 20)), _MOST_INPUT)
     given = "…" if isinstance(written, Raised) else written
     end, took = _tell_end(row), tell_duration(row.seconds)
     cells = (
@@ -168,7 +168,7 @@ def _draw_row(row: Row) -> Block:
     )
     html = "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
     text = "  ".join(filter(None, (f"{mark} {row.number:,}", given, f"→ {end}", took)))
-    return Block(html, in_a_line(text))
+    return Block(html, put_in_a_line(text))
 
 
 def _tell_end(row: Row) -> str:
@@ -178,7 +178,7 @@ def _tell_end(row: Row) -> str:
         text = row.result.text
         fields = attempt_call(list_fields, row.result.output)
         if isinstance(fields, Mapping):
-            told = attempt_call(short_arguments, fields, _MOST_ANSWER)
-            if not isinstance(told, Raised):
-                return told
+            line = attempt_call(shorten_arguments, fields, _MOST_ANSWER)
+            if not isinstance(line, Raised):
+                return line
     return shorten(" ".join(text[: 4 * _MOST_ANSWER].split()), _MOST_ANSWER)

@@ -36,21 +36,21 @@ from ...core.events import (
 )
 from ...core.execution import Raised, attempt_call
 from ...core.text import hide, hide_in, write_whole
-from ..html import DARK_PAGE, as_source, escaped_json, prose
+from ..html import DARK_PAGE, escape_json, mark_hidden_in_prose, show_formulas_as_source
 from .blocks import (
     Block,
-    file_block,
-    foot,
-    head,
-    notice,
-    reasoning_block,
-    retry_block,
-    text_block,
-    without_style,
+    draw_file,
+    draw_head,
+    draw_notice,
+    draw_reasoning,
+    draw_retry,
+    draw_run_end,
+    draw_text,
+    remove_style,
 )
-from .calls import CallStep, call_block
-from .diagram import picture
-from .values import answer_block, attachment_block
+from .calls import CallStep, draw_call
+from .diagram import draw_timeline_picture
+from .values import draw_answer, draw_attachment
 
 FULL_STEPS = (
     100  # this many of a run's last tool calls are shown in full; each earlier call is shown as one line
@@ -253,41 +253,39 @@ class Page:
             case CallStep():
                 return self.draw_call(step)
             case TextStep() if step.output is not None:
-                return answer_block(step.text, step.output)
+                return draw_answer(step.text, step.output)
             case TextStep():
                 if not (text := step.text).strip():
                     return None
                 return (
-                    reasoning_block(text, streaming=not step.is_whole)
-                    if step.is_thought
-                    else text_block(text)
+                    draw_reasoning(text, streaming=not step.is_whole) if step.is_thought else draw_text(text)
                 )
             case Attachment():
-                block = attachment_block(step)
-                return block if self._has_room(step, block) else notice(f"{step.name}: {TOO_LARGE}")
+                block = draw_attachment(step)
+                return block if self._has_room(step, block) else draw_notice(f"{step.name}: {TOO_LARGE}")
             case FileChange():
-                block = file_block(step)
+                block = draw_file(step)
                 note = self._name_part(f"its diff is {TOO_LARGE}", "files")
                 without_diff = dataclasses.replace(step, diff="")
-                return block if self._has_room(step, block) else file_block(without_diff, note)
+                return block if self._has_room(step, block) else draw_file(without_diff, note)
             case Retry():
-                return retry_block(step)
+                return draw_retry(step)
             case Notice():
-                return notice(self._name_part(step.text, step.part), step.kind)
+                return draw_notice(self._name_part(step.text, step.part), step.kind)
             case Done():
-                return foot(step.result, self._name, picture=picture(step.result))
+                return draw_run_end(step.result, self._name, picture=draw_timeline_picture(step.result))
 
     def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
-        """Return the block of a call. `outputs`: its prints and displays (see `call_block`); None: the prints in its result."""
+        """Return the block of a call. `outputs`: its prints and displays (see `draw_call`); None: the prints in its result."""
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         whole = self._name_part("", f"tool_results[{step.index}].value")
         arguments = "" if step.question else self._name_part("", f"calls[{step.index}].input")
-        block = call_block(step, outputs, value_name=whole, input_name=arguments)
+        block = draw_call(step, outputs, value_name=whole, input_name=arguments)
         if self._has_room(step, block) or not step.is_over:
             return block
         note = ": ".join(filter(None, (TOO_LARGE, whole)))
-        return call_block(dataclasses.replace(step, is_brief=True), note=note)
+        return draw_call(dataclasses.replace(step, is_brief=True), note=note)
 
     def _name_part(self, text: str, part: str) -> str:
         """Return `text`, followed by the expression for a part of the Result."""
@@ -331,14 +329,16 @@ def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
 
 def render(result: Result, name: str | None = None) -> list[Block]:
     """Return the blocks of a finished run. `name` is the notebook's variable that holds `result`."""
-    return [without_style(_make_head(result, result.prompt)), *_draw_steps(result, name)]
+    return [remove_style(_make_head(result, result.prompt)), *_draw_steps(result, name)]
 
 
 def _make_head(result: Result, prompt: str = "") -> Block:
     """Return the line above a finished run. All facts in the line come from the Result."""
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
-    return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)
+    return draw_head(
+        result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt
+    )
 
 
 def _draw_steps(result: Result, name: str | None) -> list[Block]:
@@ -370,23 +370,27 @@ def write(result: Result, path: str) -> Path:
     target = Path(path)
     match target.suffix.lower():
         case ".md":
-            text = to_markdown(result)
+            text = write_markdown(result)
         case ".html":
-            text = _PAGE.format(body=as_source(make_bundle(render(result))["text/html"]), dark=DARK_PAGE)
+            text = _PAGE.format(
+                body=show_formulas_as_source(make_bundle(render(result))["text/html"]), dark=DARK_PAGE
+            )
         case ".json":
-            text = as_json(result)
+            text = write_run_as_json(result)
         case _:
             raise Mistake(f"{path!r} must end in .md, .html or .json")
     write_whole(target, text)
     return target
 
 
-def to_markdown(result: Result, name: str | None = None) -> str:
+def write_markdown(result: Result, name: str | None = None) -> str:
     """Return the run as Markdown: plain text in fenced code blocks, which is harmless in every viewer."""
     parts = [_write_fence(_make_head(result).text)]
     if result.prompt:
         parts.append(
-            "\n".join(f"> {line}" for line in _write_fence(prose(result.prompt).strip()).split("\n"))
+            "\n".join(
+                f"> {line}" for line in _write_fence(mark_hidden_in_prose(result.prompt).strip()).split("\n")
+            )
         )
     parts += [_write_fence(block.text) for block in _draw_steps(result, name)]
     return hide("\n\n".join(parts)) + "\n"
@@ -398,7 +402,7 @@ def _write_fence(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
-def as_json(result: Result) -> str:
+def write_run_as_json(result: Result) -> str:
     """Return the run as JSON text: its events, files and totals. Hidden characters are written as JSON escapes."""
     apart = ("output", "events", "files", "presenter")
     facts = {
@@ -411,7 +415,7 @@ def as_json(result: Result) -> str:
     }
     # As plain data, so that `hide_in` finds an API key in a live object.
     data = json.loads(json.dumps(facts, default=_make_data))
-    return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
+    return escape_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 
 def _make_data(value: object) -> object:

@@ -38,21 +38,21 @@ from ..html import (
     WIDE,
     block,
     clean_html,
-    counted,
     dim,
     esc,
     fold,
     highlight,
-    in_a_line,
     inline,
-    markdown_html,
+    mark_hidden,
+    mark_hidden_in_prose,
     pre,
-    prose,
+    put_in_a_line,
     read_words,
+    render_markdown,
     table,
-    visible,
+    tell_count,
 )
-from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning
+from .blocks import MOST_CHARACTERS, MOST_LINES, Block, draw_notice, take_beginning
 
 if TYPE_CHECKING:
     from IPython.core.formatters import BaseFormatter
@@ -111,14 +111,14 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     """Show a text. A text that is too long for a saved notebook is shortened."""
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
-    size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
+    size = tell_count(lines, "line") if lines > 1 else tell_count(len(text), "character")
     if lines == 1 and len(text) <= _SHORT and text.strip() == text:
         size = text
     shown, more = take_beginning(text, expression)
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = pre(highlight(shown, language) + note) if text else ""
     left = lines - shown.count("\n") if more else 0
-    return Shown(html, visible(shown + more), size if text else "nothing", lines_left_out=left)
+    return Shown(html, mark_hidden(shown + more), size if text else "nothing", lines_left_out=left)
 
 
 def write_json(value: object, indent: int | None = None) -> str | None:
@@ -142,7 +142,7 @@ def _show_plain_data(value: _Several, model_text: str, expression: str) -> Shown
 
 
 def _count(value: _Several) -> str:
-    return counted(len(value), *(("entry", "entries") if isinstance(value, dict) else ("item",)))
+    return tell_count(len(value), *(("entry", "entries") if isinstance(value, dict) else ("item",)))
 
 
 def _show_several(value: _Several, expression: str) -> Shown | None:
@@ -167,7 +167,7 @@ def _show_several(value: _Several, expression: str) -> Shown | None:
             break
         if isinstance(value, dict):
             label = shorten(str(name), 80)
-            shown = Shown(dim(esc(label)) + shown.html, f"{in_a_line(label)}: {shown.text}")
+            shown = Shown(dim(esc(label)) + shown.html, f"{put_in_a_line(label)}: {shown.text}")
         parts.append(shown)
     html, text = "".join(part.html for part in parts), "\n".join(part.text for part in parts)
     return Shown(html, text, _count(value), visual=True)
@@ -223,34 +223,38 @@ def _list_formatters() -> dict[str, BaseFormatter]:
 
     shell = get_ipython()
     display = DisplayFormatter() if shell is None else shell.display_formatter
-    known: Mapping[str, BaseFormatter] = getattr(display, "formatters", {})
-    return {kind: known[kind] for kind in _WANTED[:-1] if kind in known}
+    formatters: Mapping[str, BaseFormatter] = getattr(display, "formatters", {})
+    return {kind: formatters[kind] for kind in _WANTED[:-1] if kind in formatters}
 
 
 def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
     """Show the best form of a MIME bundle from a display or an object; an empty Shown if no form can be shown."""
     words = str(bundle.get("text/plain", ""))
     for kind in _PICTURES:
-        if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
+        if kind in bundle and (picture := _draw_picture(kind, bundle[kind], words)) is not None:
             return picture
     raw = bundle.get("text/html")
     if isinstance(raw, str) and len(raw) <= MOST_HTML:
         clean = clean_html(raw)
         if " src=" in clean or read_words(clean):
-            return Shown(f'<div style="{WIDE}">{clean}</div>', visible(words) or read_words(clean), "", True)
+            return Shown(
+                f'<div style="{WIDE}">{clean}</div>', mark_hidden(words) or read_words(clean), "", True
+            )
     for kind in ("text/markdown", "text/latex"):
         if isinstance(text := bundle.get(kind), str):
-            return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", prose(text), "", True)
+            return Shown(
+                f"<div>{render_markdown(text[:MOST_HTML])}</div>", mark_hidden_in_prose(text), "", True
+            )
     shown = show_text(words, expression) if words else Shown("", "")
     if isinstance(raw, str) and "<script" in raw:
         where = f"; to see it: {expression}" if expression else ""
         note = f"its interactive display is left out here{where}"
-        text = f"{shown.text}\n… {in_a_line(note)}".lstrip("\n")
+        text = f"{shown.text}\n… {put_in_a_line(note)}".lstrip("\n")
         return Shown(shown.html + dim(inline(note)), text, shown.size)
     return shown
 
 
-def _picture(kind: str, data: object, words: str) -> Shown | None:
+def _draw_picture(kind: str, data: object, words: str) -> Shown | None:
     """Show a picture as an `<img>`: an SVG in it can neither run scripts nor load anything. Return None for invalid data."""
     is_svg = kind == "image/svg+xml"
     raw = str(data).encode("utf-8", "replace") if is_svg else decode_picture(data)
@@ -273,14 +277,16 @@ _MOST_ITEMS = 100
 _MOST_COLUMNS = 6
 
 
-def answer_block(text: str, output: object) -> Block:
+def draw_answer(text: str, output: object) -> Block:
     """Return the block of a validated `output`, as a table. The model's raw text is folded below the table."""
     raw = ""
     if text.strip():
         shown, more = take_beginning(text)
         raw = fold("as the model wrote it", f'<pre style="white-space:pre-wrap">{esc(shown)}{more}</pre>')
-    told, name = _tell(output), dim(f"<code>{esc(type(output).__name__)}</code>")
-    return Block(block("tlj-answer", f"{name}{told.html}{raw}", f"{BLOCK};{WIDE}"), "\n".join(told.lines))
+    rendering, name = _tell(output), dim(f"<code>{esc(type(output).__name__)}</code>")
+    return Block(
+        block("tlj-answer", f"{name}{rendering.html}{raw}", f"{BLOCK};{WIDE}"), "\n".join(rendering.lines)
+    )
 
 
 @dataclass(frozen=True)
@@ -301,41 +307,45 @@ def _tell(value: object, depth: int = 0) -> _Rendering:
         return _tell_scalar(value)
     if depth >= _DEEPEST:
         text = shorten(repr(value)[:2_000], 500)
-        return _Rendering(f"<code>{esc(text)}</code>", visible(text).split("\n"), is_nested=True)
+        return _Rendering(f"<code>{esc(text)}</code>", mark_hidden(text).split("\n"), is_nested=True)
     return _tell_items(items or [], depth) if fields is None else _tell_fields(fields, depth)
 
 
 def _tell_fields(fields: Mapping[str, object], depth: int) -> _Rendering:
-    told = {name: _tell(item, depth + 1) for name, item in itertools.islice(fields.items(), _MOST_ITEMS)}
-    if not told:
+    renderings = {
+        name: _tell(item, depth + 1) for name, item in itertools.islice(fields.items(), _MOST_ITEMS)
+    }
+    if not renderings:
         return _Rendering(dim("empty", "span"), ["none"], is_nested=True)
-    html = table(((inline(name), one.html) for name, one in told.items()), head="th")
+    html = table(((inline(name), one.html) for name, one in renderings.items()), head="th")
     lines = []
-    for name, one in told.items():
+    for name, one in renderings.items():
         is_beside = len(one.lines) == 1 and not one.is_nested
-        lines += [f"{in_a_line(name)}: {one.lines[0]}"] if is_beside else [f"{in_a_line(name)}:"]
+        lines += [f"{put_in_a_line(name)}: {one.lines[0]}"] if is_beside else [f"{put_in_a_line(name)}:"]
         lines += [] if is_beside else ["  " + line for line in one.lines]
-    return _Rendering(html + _more(len(fields)), lines, told, is_nested=True)
+    return _Rendering(html + _tell_more(len(fields)), lines, renderings, is_nested=True)
 
 
 def _tell_items(items: list[object], depth: int) -> _Rendering:
     if not items:
         return _Rendering(dim("none", "span"), ["none"], is_nested=True)
-    told = [_tell(item, depth + 1) for item in items[:_MOST_ITEMS]]
-    lines = [line for one in told for line in (f"- {one.lines[0]}", *("  " + rest for rest in one.lines[1:]))]
-    columns = list(told[0].parts)
-    has_columns = 0 < len(columns) <= _MOST_COLUMNS and all(list(one.parts) == columns for one in told)
-    if len(told) > 1 and has_columns:
-        header = _row("th", map(inline, columns), ' scope="col"')
-        rows = (_row("td", (part.html for part in one.parts.values())) for one in told)
+    renderings = [_tell(item, depth + 1) for item in items[:_MOST_ITEMS]]
+    lines = [
+        line for one in renderings for line in (f"- {one.lines[0]}", *("  " + rest for rest in one.lines[1:]))
+    ]
+    columns = list(renderings[0].parts)
+    has_columns = 0 < len(columns) <= _MOST_COLUMNS and all(list(one.parts) == columns for one in renderings)
+    if len(renderings) > 1 and has_columns:
+        header = _draw_row("th", map(inline, columns), ' scope="col"')
+        rows = (_draw_row("td", (part.html for part in one.parts.values())) for one in renderings)
         html = f'<table style="{TABLE}">{header}{"".join(rows)}</table>'
     else:
-        listed = "".join(f"<li>{one.html}</li>" for one in told)
+        listed = "".join(f"<li>{one.html}</li>" for one in renderings)
         html = f'<ul style="margin:0;padding-left:1.2em">{listed}</ul>'
-    return _Rendering(html + _more(len(items)), lines, is_nested=True)
+    return _Rendering(html + _tell_more(len(items)), lines, is_nested=True)
 
 
-def _row(tag: str, cells: Iterable[str], more: str = "") -> str:
+def _draw_row(tag: str, cells: Iterable[str], more: str = "") -> str:
     return "<tr>" + "".join(f'<{tag} style="{CELL}"{more}>{cell}</{tag}>' for cell in cells) + "</tr>"
 
 
@@ -345,7 +355,7 @@ def _tell_scalar(value: object) -> _Rendering:
         return _Rendering(dim("—", "span"), ["—"])
     value = value.value if isinstance(value, enum.Enum) else value
     text = json.dumps(value) if isinstance(value, bool) else str(value)
-    lines = visible(text).split("\n")
+    lines = mark_hidden(text).split("\n")
     if "\n" not in text and len(text) <= 500:
         return _Rendering(f"<span>{inline(text)}</span>", lines)
     shown, more = take_beginning(text)
@@ -364,18 +374,18 @@ def list_fields(value: object) -> Mapping[str, object] | None:
     return None
 
 
-def _more(count: int) -> str:
+def _tell_more(count: int) -> str:
     return dim(f"… {count - _MOST_ITEMS:,} more", "span") if count > _MOST_ITEMS else ""
 
 
-def attachment_block(attachment: Attachment) -> Block:
+def draw_attachment(attachment: Attachment) -> Block:
     """Return the block of a picture or a file. If it was sent in the prompt, the block also shows its name.
 
     A file, or a picture that cannot be drawn from its `data:` URL, is only a line with its name.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
-    named = notice(f"sent {attachment.name}" if attachment.is_sent else attachment.name)
+    named = draw_notice(f"sent {attachment.name}" if attachment.is_sent else attachment.name)
     if shown is None or not shown.html:
         return named
     drawn = block("tlj-text", shown.html)

@@ -20,24 +20,24 @@ from ..html import (
     INLINE_CODE,
     STYLE,
     SUMMARY,
-    counted,
     dim,
     esc,
-    escaped_json,
-    first_line,
+    escape_json,
     fold,
     hides,
     highlight,
-    in_a_line,
     inline,
+    mark_hidden,
+    mark_hidden_and_blanks,
+    mark_hidden_in_json,
     pre,
+    put_in_a_line,
     table,
-    visible,
-    visible_json,
-    visible_text,
+    take_first_line,
+    tell_count,
 )
-from ..transcript import tell_reach, tell_why, value_text
-from .controls import Card, Comms, button, close, hold_cards, list_parts
+from ..transcript import tell_reach, tell_why, write_value
+from .controls import Card, Comms, close, hold_cards, list_parts, make_button
 
 
 class ApprovalCard(Card):
@@ -49,15 +49,15 @@ class ApprovalCard(Card):
     def __init__(self, approval: Approval, comms: Comms | None = None) -> None:
         self._approval, self._comms = approval, comms
         self._form, self._question, self._error = EditForm(), ipywidgets.HTML(), ipywidgets.HTML("")
-        tool, is_question = visible(approval.tool), bool(approval.question)
+        tool, is_question = mark_hidden(approval.tool), bool(approval.question)
         if is_question:
             self._form.open(approval.schema, approval.input)
             run, no = ("Send", "Send exactly this to the server"), ("Decline", "Send nothing")
         else:
             run = ("Approve", f"Run {tool} with exactly these arguments")
             no = ("Deny", f"Do not run {tool}; the model is told")
-        self._approve, deny = button(*run, "tlj-go"), button(*no, "tlj-no")
-        self._edit = button("Edit…", "Change the arguments before the tool runs")
+        self._approve, deny = make_button(*run, "tlj-go"), make_button(*no, "tlj-no")
+        self._edit = make_button("Edit…", "Change the arguments before the tool runs")
         self._reason = ipywidgets.Text(
             description="Deny because",
             placeholder="optional",
@@ -100,7 +100,7 @@ class ApprovalCard(Card):
     def _draw(self) -> None:
         """Draw the request, without the arguments if the open edit form shows them."""
         is_edited = bool(self._form.fields)
-        self._question.value = STYLE + CARD_STYLE + question_html(self._approval, is_edited=is_edited)
+        self._question.value = STYLE + CARD_STYLE + draw_question(self._approval, is_edited=is_edited)
 
     def _on_approve(self, pressed: ipywidgets.Button) -> None:
         if self.is_held:
@@ -117,7 +117,7 @@ class ApprovalCard(Card):
             self._approval.allow(edited, by=by, scope=self._scope.value)
         except ValueError as error:
             self._disable(off=False)
-            self._error.value = error_html(str(error))
+            self._error.value = draw_error(str(error))
 
     def _on_deny(self, pressed: ipywidgets.Button) -> None:
         by = self._by(pressed)
@@ -175,7 +175,7 @@ def name_place(approval: Approval) -> str:
     return f"{'asked in ' if approval.question else ''}call {approval.number} of this run"
 
 
-def question_html(approval: Approval, *, is_edited: bool = False) -> str:
+def draw_question(approval: Approval, *, is_edited: bool = False) -> str:
     """Return the HTML of a card without its buttons. If `is_edited` is true, the arguments are also left out."""
     position = name_place(approval)
     where = f" {dim(inline(position), 'span')}" if position else ""
@@ -189,36 +189,38 @@ def question_html(approval: Approval, *, is_edited: bool = False) -> str:
         f'<div role="alert" aria-live="polite"><p class="tlj-title"><span class="tlj-ask" '
         f'aria-hidden="true">?</span> <b>{question}</b>{where}</p></div>'
     )
-    rows = ((f"<code>{esc(str(name))}</code>", full_value(value)) for name, value in approval.input.items())
+    rows = (
+        (f"<code>{esc(str(name))}</code>", draw_full_value(value)) for name, value in approval.input.items()
+    )
     arguments = "" if is_edited else table(rows, head="th") or dim("no arguments", "p")
     origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
     why = dim(inline(words), "p") if (words := tell_why(approval)) else ""
     asked = f"Question: {approval.question}" if approval.question else f"Approval: run {approval.tool}"
-    label = esc(in_a_line(f"{asked}, {position}".rstrip(", ")))
-    return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_what_it_does(approval)}{why}</div>'
+    label = esc(put_in_a_line(f"{asked}, {position}".rstrip(", ")))
+    return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_draw_what_it_does(approval)}{why}</div>'
 
 
-def _what_it_does(approval: Approval) -> str:
+def _draw_what_it_does(approval: Approval) -> str:
     if not approval.description and not approval.source:
         return ""
     description = inspect.cleandoc(approval.description)
-    title = f": {inline(first_line(description, 160))}" if description else ""
+    title = f": {inline(take_first_line(description, 160))}" if description else ""
     words = f'<p style="white-space:pre-wrap">{inline(description)}</p>' if description else ""
     source = pre(highlight(approval.source, "python")) if approval.source else ""
     return fold(f"what the tool does{title}{' (source)' * bool(source)}", words + source)
 
 
-def full_value(value: object) -> str:
+def draw_full_value(value: object) -> str:
     """Return an argument as HTML: a long text as text, any other value as JSON. Hidden characters are made visible."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
-        size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
-        text, beginning, make_visible = value, first_line(value, 200), visible_text
-    elif isinstance(value, (dict, list)) and len(beginning := value_text(value)) > 80:
-        size = counted(len(value), "entry", "entries")
-        text, make_visible = value_text(value, 2), visible_json
+        size = f"text, {tell_count(len(value), 'character')}, {tell_count(lines, 'line')}"
+        text, beginning, make_visible = value, take_first_line(value, 200), mark_hidden_and_blanks
+    elif isinstance(value, (dict, list)) and len(beginning := write_value(value)) > 80:
+        size = tell_count(len(value), "entry", "entries")
+        text, make_visible = write_value(value, 2), mark_hidden_in_json
     else:
-        return f'<code style="{INLINE_CODE}">{html.escape(visible_json(value_text(value)))}</code>'
+        return f'<code style="{INLINE_CODE}">{html.escape(mark_hidden_in_json(write_value(value)))}</code>'
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(make_visible(text))}</pre>{dim(size)}'
     start = html.escape(shorten(make_visible(beginning[:200]), 80))
@@ -228,7 +230,7 @@ def full_value(value: object) -> str:
     )
 
 
-def error_html(message: str) -> str:
+def draw_error(message: str) -> str:
     """Return the HTML of an error about edited arguments. A screen reader reads this error aloud at once."""
     return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'
 
@@ -293,23 +295,23 @@ class FieldSpec:
         return value
 
 
-def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
+def make_field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
     """Return the fields for all arguments: those in the JSON schema, in its order; then those that only the call has."""
-    described, known = (
+    described, in_schema = (
         part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
     )
     parts = {name: described.get(name) for name in [*described, *given]}
     return [
-        _field(name, resolve_reference(part, known) if isinstance(part, Mapping) else {}, given)
+        _make_field_spec(name, resolve_reference(part, in_schema) if isinstance(part, Mapping) else {}, given)
         for name, part in parts.items()
     ]
 
 
-def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object]) -> FieldSpec:
+def _make_field_spec(name: str, schema: Mapping[str, object], given: Mapping[str, object]) -> FieldSpec:
     description = str(schema.get("description", ""))
     if name not in given:
         return FieldSpec(name, "json", "", given=False, description=description)
-    value, choices, kinds = given[name], schema.get("enum"), _kinds(schema)
+    value, choices, kinds = given[name], schema.get("enum"), _list_kinds(schema)
     if (
         isinstance(choices, list)
         and value in choices
@@ -328,10 +330,10 @@ def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object])
         long = len(value) > _LONG_LINE or "\n" in value
         return FieldSpec(name, "textarea" if long else "text", value, description=description)
     shown = json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
-    return FieldSpec(name, "json", escaped_json(shown), when_empty=when_empty, description=description)
+    return FieldSpec(name, "json", escape_json(shown), when_empty=when_empty, description=description)
 
 
-def _kinds(schema: Mapping[str, object]) -> set[object]:
+def _list_kinds(schema: Mapping[str, object]) -> set[object]:
     """Return the JSON types that a schema allows in its "type" and "anyOf"."""
     options = schema.get("anyOf")
     parts = [schema, *options] if isinstance(options, list) else [schema]
@@ -342,13 +344,13 @@ def _kinds(schema: Mapping[str, object]) -> set[object]:
 # --- the fields as widgets ---
 
 
-def _label(text: str) -> str:
+def _write_label(text: str) -> str:
     """Return the label of a field, which a screen reader reads as its name.
 
     ipywidgets 7 reads a description as HTML, ipywidgets 8 as text (jupyter-widgets/ipywidgets#2785). Both would typeset text
     between dollar signs as a formula, so dollar signs are replaced.
     """
-    text = visible(text).replace("$", "\uff04").replace("\\", "\uff3c")
+    text = mark_hidden(text).replace("$", "\uff04").replace("\\", "\uff3c")
     return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
 
 
@@ -357,7 +359,7 @@ class Field:
 
     def __init__(self, spec: FieldSpec) -> None:
         self.spec = spec
-        given = {"value": spec.shown, "description": _label(spec.name)}
+        given = {"value": spec.shown, "description": _write_label(spec.name)}
         # Without continuous updates, the front-end sends a text when the focus leaves the field: before the next click. If the
         # front-end sent the text during typing, it would hold back new text until the kernel has handled the old text. Then a
         # click could reach the kernel before the new text.
@@ -387,7 +389,7 @@ class EditForm:
         self.fields: list[Field] = []
 
     def open(self, schema: Mapping[str, object], given: Mapping[str, object]) -> None:
-        self.fields = [Field(spec) for spec in field_specs(schema, given)]
+        self.fields = [Field(spec) for spec in make_field_specs(schema, given)]
         self.widget.children = tuple(one.widget for one in self.fields)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The toolbar with its Stop button, the step card, and the parts that all panels share. `button` makes every button.
+"""The toolbar with its Stop button, the step card, and the parts that all panels share. `make_button` makes every button.
 
 Panels consist of plain buttons, fields and escaped HTML. They work with ipywidgets 7.7.1 and 8. A panel that is finished
 closes every comm that it has opened: the layout and the style of a widget have comms, too.
@@ -63,7 +63,7 @@ def close(widget: ipywidgets.Widget) -> None:
         part.close()
 
 
-def button(
+def make_button(
     label: str, tooltip: str, css: str = "", clicked: Callable[[object], object] | None = None
 ) -> ipywidgets.Button:
     """Make a button. A click on the button calls `clicked`."""
@@ -76,7 +76,7 @@ def button(
     return made
 
 
-def _hidden(inner: str) -> ipywidgets.Widget:
+def _make_hidden(inner: str) -> ipywidgets.Widget:
     """Return an invisible widget. `inner` is HTML that the page needs, such as styles."""
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
@@ -87,9 +87,9 @@ class Toolbar(_Panel):
     def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
         # The toolbar is the first output of its run, so it contains the styles. The status has none, because it is sent often.
-        styles = _hidden(STYLE + CARD_STYLE + FOCUS)
+        styles = _make_hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
-        self._stop = button("Stop", tooltip, "", self._clicked)
+        self._stop = make_button("Stop", tooltip, "", self._clicked)
         bar = ipywidgets.Box([styles, self._status, self._stop])
         bar.add_class("tlj-bar")
         super().__init__(bar)
@@ -138,7 +138,7 @@ class Card(_Panel):
         """Put a row of `buttons` below the parts. The buttons in `allowing` are disabled while the card is held."""
         row = ipywidgets.Box(list(buttons))
         row.add_class("tlj-row")
-        card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
+        card = ipywidgets.VBox([*parts, row, _make_hidden(FOCUS)])
         card.add_class("tlj-card")
         super().__init__(card, *beside)
         self._allowing = allowing
@@ -203,8 +203,8 @@ class StepCard(Card):
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         self._answered = False
         self._buttons = [
-            button("Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next)),
-            button("Run to end", "Go on without waiting again", "", lambda _: self._go(on_run)),
+            make_button("Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next)),
+            make_button("Run to end", "Go on without waiting again", "", lambda _: self._go(on_run)),
         ]
         label = ipywidgets.HTML(
             f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("to", "span")} {inline(what)}</div>'
@@ -232,7 +232,9 @@ class ClickTest(Card):
         label = ipywidgets.HTML(
             f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click reach the kernel? ({wait:g} s)</div>"
         )
-        click = button("Click me", "Tell the doctor that your clicks arrive", "tlj-go", lambda _: on_click())
+        click = make_button(
+            "Click me", "Tell the doctor that your clicks arrive", "tlj-go", lambda _: on_click()
+        )
         super().__init__(label, buttons=[click])
 
 

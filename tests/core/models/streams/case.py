@@ -334,7 +334,7 @@ def _plain(messages: Sequence[Mapping[str, Any]], right: Sequence[Message]) -> l
     """Return the history with NEW in place of the ids that we made. Check that each such id is unique, and is the same in a
     call and its result.
     """
-    known = {want.id for message in right for want in message.calls}
+    given_ids = {want.id for message in right for want in message.calls}
     plain: list[dict[str, Any]] = []
     made: list[str] = []
     for message in messages:
@@ -343,10 +343,10 @@ def _plain(messages: Sequence[Mapping[str, Any]], right: Sequence[Message]) -> l
             calls = [dict(call) for call in copied["tool_calls"]]
             made += [call["id"] for call in calls]
             for call in calls:
-                call["id"] = call["id"] if call["id"] in known else NEW
+                call["id"] = call["id"] if call["id"] in given_ids else NEW
             copied["tool_calls"] = calls
         if copied.get("tool_call_id"):
-            copied["tool_call_id"] = copied["tool_call_id"] if copied["tool_call_id"] in known else NEW
+            copied["tool_call_id"] = copied["tool_call_id"] if copied["tool_call_id"] in given_ids else NEW
         plain.append(copied)
     assert len(set(made)) == len(made), f"ids are not unique: {made}"
     return plain
