@@ -1,4 +1,4 @@
-"""One Jupyter server, one Chromium and one page, which a test finds with nothing open."""
+"""One Jupyter server, one Chromium and one page. Before each test, nothing is open on the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def jupyter():
 
 @pytest.fixture(scope="package")
 def context(chromium):
-    """A Chromium. Not for the whole session: while it is there, no test can have an event loop of its own."""
+    """A Chromium. It does not live for the whole session: while it runs, no test can have its own event loop."""
     pytest.importorskip("playwright.sync_api")
     with browser_context(chromium) as made:
         yield made
@@ -44,6 +44,8 @@ def pytest_runtest_makereport(item):
 
 @pytest.fixture
 def desk(request, jupyter, shared):
-    """The page to open a notebook in. A test that fails takes it along, and the shared kernel with its waiting cells."""
+    """The page on which a test opens its notebook. If a test fails, the page is closed, and so is the shared kernel with its
+    waiting cells.
+    """
     with shared.desk(jupyter, lambda: request.node.stash.get(FAILED, True)) as opened:
         yield opened

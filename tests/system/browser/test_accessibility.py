@@ -1,4 +1,4 @@
-"""axe-core on what is ours in JupyterLab: the card, with its form, and the transcript, in light and dark."""
+"""The checker axe-core examines our parts in JupyterLab: the card with its form, and the transcript, on light and dark pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ON_CARD = ["Approve", "Edit…", "Deny", "INPUT text", "SELECT select-one"]
 
 @pytest.fixture(scope="session")
 def axe():
-    """The source of axe-core, from the npm registry, kept in the user's cache."""
+    """The source of axe-core, from the npm registry. It is kept in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolloop-jupyter-tests"
     archive = cache / f"{AXE}.tgz"
     if not archive.is_file():
@@ -48,7 +48,7 @@ def axe():
 
 
 def findings(desk, axe, what, more_than=5):
-    """What axe finds, of any level, by more rules than these."""
+    """Return axe's findings of all levels, with more rules than those in use by default."""
     desk.page.evaluate(axe)
     found = desk.page.evaluate(RUN)
     assert found["checked"] > more_than, what
@@ -62,7 +62,9 @@ STEPPED = 'failing = ScriptedModel("no", repeat_last=True)\nstepped = ScriptedMo
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_axe_finds_nothing(jupyter, desk, axe, app):
-    """Toolbar, card, edit form, steps, and the transcripts, one of a failed run, folded and unfolded, in light and dark: no finding of any level."""
+    """There is no finding of any level: toolbar, card, edit form, steps, and transcripts (one of a failed run), folded and
+    unfolded, light and dark.
+    """
     cells = [*CELLS[:3], STEPPED, STEPS, FAILED]
     jupyter.notebook("axe.ipynb", cells)
     jupyter.share_kernel("axe.ipynb")
@@ -109,7 +111,9 @@ EACH = "%%toolloop --each texts --model slow --concurrency 2 --as labelled\n{{te
 
 
 def test_axe_finds_nothing_of_rows(jupyter, desk, axe):
-    """The block of many rows while they run, and its record, folded and unfolded, in light and dark: no finding of any level."""
+    """There is no finding of any level: the block of many rows while they run, and its record, folded and unfolded, light and
+    dark.
+    """
     jupyter.notebook("axe-rows.ipynb", [ROWS, EACH])
     jupyter.share_kernel("axe-rows.ipynb")
     desk.open("axe-rows.ipynb")
@@ -136,7 +140,7 @@ def dark(desk, on):
 
 
 def test_the_card_by_keyboard(jupyter, desk):
-    """Tab reaches every control of the card, in the order in which they stand; Enter and Space act."""
+    """Tab reaches every control of the card, in their order on the page. Enter and Space press it."""
     jupyter.notebook("keys.ipynb", CELLS)
     jupyter.share_kernel("keys.ipynb")
     desk.open("keys.ipynb")

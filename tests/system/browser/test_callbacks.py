@@ -1,4 +1,4 @@
-"""A run that a widget's callback starts: its card is on the page, in the last cell or in the Output widget that was entered."""
+"""A widget's callback starts a run: its card is in the last cell, or in the Output widget that the callback has entered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def press(desk, label):
 
 
 def test_the_card_of_a_callbacks_run(jupyter, desk):
-    """Without an Output widget the card and its record are in the cell that ran last; with one they are in it."""
+    """Without an Output widget, the card and its record are in the cell that ran last. With one, they are in this widget."""
     jupyter.notebook("callbacks.ipynb", [SET_UP, "widgets.VBox([here, inside, out])", "print('last')"])
     desk.open("callbacks.ipynb")
     desk.run_all()

@@ -1,4 +1,4 @@
-"""The approval card in JupyterLab: its form, a narrow page, dark colours, and what is left of it without a kernel."""
+"""The approval card in JupyterLab: its form, a narrow page, dark colours, and what remains of it without a kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FACTS = "print('RAN', ran, run.tool_results[0].decision.arguments['note'][-14:])
 
 
 def waiting(jupyter, desk, name, *cells):
-    """A notebook whose second cell waits for a click."""
+    """Return the card of a notebook whose second cell waits for a click."""
     jupyter.notebook(name, [SET_UP, RUN, *cells])
     jupyter.share_kernel(name)
     desk.open(name)
@@ -42,8 +42,9 @@ def waiting(jupyter, desk, name, *cells):
 
 
 def test_the_form_stands_in_the_place_of_the_arguments(jupyter, desk):
-    """Everything is there once; long fields open at their beginning; an emptied number is an error, or null where it may be;
-    the record marks what was changed.
+    """Each argument is on the card once. Long fields open at their beginning.
+
+    An emptied number is an error, or null if null is allowed. The record marks the changes.
     """
     card = waiting(jupyter, desk, "form.ipynb", FACTS)
     desk.see_number(card.locator("table"), 1, "the arguments, once")
@@ -80,7 +81,9 @@ def test_the_form_stands_in_the_place_of_the_arguments(jupyter, desk):
 
 
 def test_what_is_changed_and_changed_back(jupyter, desk):
-    """A choice, and a reason, that are changed twice while the card waits are for the kernel what they are on the page."""
+    """The choice and the reason are changed twice while the card waits. The kernel gets the values that are on the page at
+    the end.
+    """
     card = waiting(
         jupyter, desk, "back.ipynb", "print('SCOPES', [one.decision.scope for one in run.approvals])"
     )
@@ -102,7 +105,7 @@ LEFT_OF = """() => { const area = document.querySelectorAll('.jp-Cell')[1].query
 
 
 def test_what_is_saved_has_no_script(jupyter, desk):
-    """The lines that look after the focus are in the live card alone: saved while it waits and afterwards, no output has them."""
+    """Only the live card has the script for the focus. No saved output has it, neither while the card waits nor afterwards."""
     waiting(jupyter, desk, "script.ipynb", FACTS)
     desk.until(
         "() => !!document.activeElement.closest('.tlj-card')", "the focus on the card: the script has run"
@@ -130,7 +133,9 @@ NOTHING_WIDER = """() => { const card = document.querySelector('.tlj-card');
 
 
 def test_a_narrow_page(jupyter, desk):
-    """At 600 pixels nothing is under the front-end's own bar, nothing wider than the page, and Stop in the line of the state."""
+    """At 600 pixels, nothing is below the front-end's own bar, nothing is wider than the page, and Stop is in the line with
+    the state.
+    """
     desk.page.set_viewport_size({"width": 600, "height": 900})
     card = waiting(jupyter, desk, "narrow.ipynb", FACTS)
     desk.until(NOTHING_LEFT, "nothing under the front-end's bar")
@@ -145,7 +150,7 @@ def test_a_narrow_page(jupyter, desk):
 
 
 def test_the_choice_is_seen_in_the_dark(jupyter, desk):
-    """The choice of what Approve covers is drawn by the browser in the page's own scheme, its arrow with it."""
+    """On a dark page, the browser draws the list "Approve covers" and its arrow in dark colours."""
     card = waiting(jupyter, desk, "dark.ipynb")
     look = "e => { const s = getComputedStyle(e); return [s.appearance, s.backgroundImage, s.colorScheme]; }"
     for name, scheme in (("Dark", "dark"), ("Light", "light")):
@@ -160,7 +165,7 @@ def test_the_choice_is_seen_in_the_dark(jupyter, desk):
 
 
 def test_a_kernel_that_is_gone_leaves_words(jupyter, desk):
-    """A kernel that ends while the card waits leaves a sentence in its place, and no button that does nothing."""
+    """If the kernel ends while the card waits, a sentence takes the card's place. No button without effect is left."""
     jupyter.notebook("gone.ipynb", [SET_UP + "print('PID', os.getpid())", RUN])
     desk.open("gone.ipynb")
     desk.run_all()

@@ -1,4 +1,4 @@
-"""The picture of a run in a notebook that somebody else wrote: untrusted, and opened without running anything."""
+"""The picture of a run in another person's notebook, which is untrusted and is opened without running anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PICTURES = """() => [...document.querySelectorAll('.jp-OutputArea-output img')]
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_the_picture_survives_in_an_untrusted_notebook(jupyter, desk, app):
-    """Both front-ends draw the image of data that is in the saved outputs of an untrusted notebook, and keep its text."""
+    """In an untrusted notebook, both front-ends draw the image in the saved outputs, and keep its text."""
     run = a_run()
     cells = [
         nbformat.v4.new_code_cell(

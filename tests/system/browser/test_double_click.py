@@ -28,7 +28,7 @@ model = ScriptedModel([call("add_note", title="t", body="b"), call("delete_accou
 RUN = "%%toolloop -m model -t add_note delete_account -p ask --as run\nGo."
 SECOND_OR_END = """() => [...document.querySelectorAll('.jp-Cell')[1].querySelectorAll('.tlj-card')].some(
     e => e.offsetWidth && e.innerText.includes('Delete an account')) || document.querySelectorAll('.jp-Cell')[1].innerText.includes('done ·')"""
-# A second click that came too late may have approved the second call: the run then ends without a Deny.
+# If the second click came too late, it may have approved the second call. Then the run ends without a Deny.
 DENY_OR_END = """() => { const cell = document.querySelectorAll('.jp-Cell')[1];
     [...cell.querySelectorAll('button.tlj-btn:enabled')].find(e => e.offsetWidth && e.innerText.trim() === 'Deny')?.click();
     return cell.innerText.includes('done ·'); }"""
@@ -43,13 +43,13 @@ PRINT = "print('RAN', ran); ran.clear()"
 CELLS = [SET_UP, RUN, PRINT, SET_PAUSE.format(LONG, LONG + 1), SET_PAUSE.format(PAUSE, SOON)]
 FIRST, RUNS, PRINTS, LONG_PAUSE, USUAL_PAUSE = range(5)
 
-# When the page is told of each press, from which the kernel hears later.
+# The times at which the page gets each press. The kernel gets it later.
 NOTE = """() => { window.pressed = []; const all = new AbortController();
     for (const kind of ['pointerdown', 'keydown'])
         document.addEventListener(kind, e => e.repeat || window.pressed.push(performance.now()), {capture: true, signal: all.signal});
     return () => all.abort(); }"""
 GAP = "() => window.pressed.at(-1) - window.pressed.at(-2)"
-# Two clicks at one place, on whatever is there then; how many milliseconds were between them.
+# Clicks twice at one place, on the button that is there at the time. Returns the milliseconds between the clicks.
 CLICK_TWICE = """([x, y, gap]) => new Promise(done => {
     const click = () => document.elementFromPoint(x, y)?.closest('button')?.click();
     const began = performance.now();
@@ -58,7 +58,7 @@ CLICK_TWICE = """([x, y, gap]) => new Promise(done => {
 
 
 def second_card(desk):
-    """The card about the second call, once it is there."""
+    """Wait for the card about the second call, and return it."""
     card = desk.page.locator(".tlj-card:visible", has_text="Delete an account")
     desk.see(card, "the second card")
     return card
@@ -78,7 +78,7 @@ def run_and_end(desk, number):
 
 
 def find_approve(desk):
-    """Run the cell; the middle of its first Approve, with the mouse over it, once the page is still."""
+    """Run the cell, move the mouse over its first Approve, and wait until the page is still. Return the middle of the button."""
     run_cell(desk, RUNS)
     approve = desk.button("Approve")
     desk.see(approve, "the first card")
@@ -88,7 +88,9 @@ def find_approve(desk):
 
 
 def press_twice(desk):
-    """Press Approve with the mouse, again as soon as the second card is there; False if that was too late for a double click."""
+    """Press Approve with the mouse, and again as soon as the second card appears. Return False if this was too slow for a
+    double click.
+    """
     at = find_approve(desk)
     desk.page.mouse.click(*at)
     second_card(desk)
@@ -97,12 +99,14 @@ def press_twice(desk):
 
 
 def click_twice(desk, gap):
-    """Click Approve twice, `gap` milliseconds apart by the page's clock; False if the second came too late for a double click."""
+    """Click Approve twice, `gap` milliseconds apart by the page's clock. Return False if the second click was too late for a
+    double click.
+    """
     return desk.page.evaluate(CLICK_TWICE, [*find_approve(desk), gap]) < 1000 * PAUSE
 
 
 def press_key_twice(desk, key):
-    """Press a key on Approve, again as soon as the second card has the focus; False if that was too late."""
+    """Press a key on Approve, and again as soon as the second card has the focus. Return False if this was too slow."""
     find_approve(desk)
     desk.button("Approve").focus()
     desk.page.keyboard.press(key)
@@ -112,7 +116,7 @@ def press_key_twice(desk, key):
 
 
 def end_round(desk):
-    """Deny the second call unless it has run; returns what the last cell then prints."""
+    """Deny the second call unless it has run. Return what the last cell then prints."""
     desk.until(SECOND_OR_END, "the second card, or the end of the run")
     desk.until(DENY_OR_END, "the end of the run")
     desk.wait_until_done()
@@ -131,13 +135,13 @@ def open_notebook(jupyter, desk, name, app="lab"):
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_double_click_approves_one_call(jupyter, desk, app):
-    """Two clicks at one place, the second on the new card or 0.2 or 0.45 s later: the second call still waits, its Approve
-    disabled, then enabled.
+    """The second of two clicks at one place comes on the new card, or 0.2 or 0.45 s later. The second call still waits. Its
+    Approve is disabled first, then enabled.
     """
     open_notebook(jupyter, desk, f"double-{app}.ipynb", app)
     for gap in (None, 200, 450):
         while not (click_twice(desk, gap) if gap else press_twice(desk)):
-            end_round(desk)  # these were two clicks, and no double click
+            end_round(desk)  # these were two separate clicks, not a double click
         assert second_card(desk).count() == 1, f"{gap} ms apart: the second call ran unseen"
         desk.see(desk.button("Approve"), "an enabled Approve")
         assert "RAN ['noted']" in end_round(desk)
@@ -147,10 +151,12 @@ def test_a_double_click_approves_one_call(jupyter, desk, app):
 
 @pytest.mark.parametrize("key", ["Enter", "Space"])
 def test_a_key_pressed_twice_approves_one_call(jupyter, desk, key):
-    """Enter or Space twice on Approve runs one call; the focus is on the next card, and on its Approve once that acts."""
+    """Enter or Space twice on Approve runs one call. The focus is on the next card, and on its Approve when this button
+    works.
+    """
     open_notebook(jupyter, desk, f"keys-twice-{key}.ipynb")
     while not press_key_twice(desk, key):
-        end_round(desk)  # these were two keys, one after the other
+        end_round(desk)  # these were two separate key presses
     card = second_card(desk)
     desk.until(CARD, "the focus on the card")
     desk.until(f"() => ({CARD})() === 'Approve'", "the focus on Approve")

@@ -1,4 +1,4 @@
-"""One ask-mode notebook in each front-end: every button does what it says, and what is queued runs afterwards."""
+"""One notebook in ask mode in each front-end: every button does what its label says, and queued cells run afterwards."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ print('FACTS', json.dumps({'ran': ran, 'seen': seen,
 
 @pytest.fixture(params=FRONT_ENDS)
 def front_end(request, jupyter):
-    """Each front-end, with the person's settings of it."""
+    """Each front-end, with a person's settings for it."""
     app, settings, over = FRONT_ENDS[request.param]
     jupyter.settings(SETTING, settings)
     return app, request.param, over
 
 
 def card(desk):
-    """The card that is there now."""
+    """Return the card that is on the page now."""
     return desk.page.locator(".tlj-card:visible")
 
 
 def card_about(desk, what):
-    """The card that asks about this."""
+    """Return the card that asks about this call."""
     desk.see(card(desk).get_by_text(what), f"the card about {what}")
     return card(desk)
 
@@ -99,7 +99,7 @@ def stop(desk):
 
 
 def test_every_button_and_what_is_queued_behind_it(jupyter, desk, front_end):
-    """Run All: Approve, Deny with a reason, Edit and Stop, each in its cell; the cell behind them runs at the end."""
+    """Run All: Approve, Deny with a reason, Edit and Stop work, each in its cell. The cell behind them runs at the end."""
     app, name, over = front_end
     jupyter.notebook("asking.ipynb", CELLS)
     jupyter.share_kernel("asking.ipynb")
@@ -121,7 +121,7 @@ def test_every_button_and_what_is_queued_behind_it(jupyter, desk, front_end):
     desk.see_number(card(desk), 0, "no card")
     desk.see_number(desk.page.locator(".tlj-bar:visible"), 0, "no toolbar")
     assert len(desk.clicks_over) == 5
-    # A click that is faster than its subshell's start goes to the main shell.
+    # If a click comes before its subshell has started, it goes to the main shell.
     assert over in desk.clicks_over
     assert over == "subshell" or set(desk.clicks_over) == {over}
     desk.screenshot(f"asking-{name}")

@@ -1,4 +1,6 @@
-"""Runs by keyboard alone, in JupyterLab: the focus goes to what waits for a person, and never away from one who types."""
+"""Runs by keyboard alone, in JupyterLab. The focus goes to the card that waits for a person, but never away from a person who
+types.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ WATCH = """() => { window.strays = [];
 
 
 def run_by_keys(desk, number):
-    """Run a cell as a person does: select it, Shift+Enter."""
+    """Run a cell as a person does: select it, press Shift+Enter."""
     desk.page.evaluate(
         "n => { const p = window.jupyterapp.shell.currentWidget; p.content.activeCellIndex = n; p.content.mode = 'command'; p.content.activate(); }",
         number,
@@ -73,7 +75,9 @@ def begin(jupyter, desk, name, *cells):
 
 
 def test_three_cards_and_four_steps_without_a_mouse(jupyter, desk):
-    """Approve, edit, deny with a reason, and four steps: two keys a decision at most, the focus never on the page's body."""
+    """Approve, edit, deny with a reason, and four steps: each decision takes at most two keys, and the focus is never on the
+    page's body.
+    """
     begin(jupyter, desk, "keyboard.ipynb", APPROVALS, STEPS, FACTS)
     press, type_ = desk.page.keyboard.press, desk.page.keyboard.type
     run_by_keys(desk, 1)
@@ -120,7 +124,7 @@ def test_three_cards_and_four_steps_without_a_mouse(jupyter, desk):
 
 
 def test_whoever_types_is_not_interrupted(jupyter, desk):
-    """A card that comes up while somebody types in another cell leaves them there: every key they press is in that cell."""
+    """If a card appears while a person types in another cell, the focus stays there. Every typed character is in that cell."""
     (jupyter.root / "go-on").unlink(missing_ok=True)
     policy = "%%toolloop -m slow -t wait_for order -p policy --as run\nWait."
     begin(
@@ -148,7 +152,7 @@ def test_whoever_types_is_not_interrupted(jupyter, desk):
 
 
 def test_a_key_held_down_decides_once(jupyter, desk):
-    """Enter held down on Approve lets one call run: its repetitions, on the cards that come up, decide nothing."""
+    """Enter is held down on Approve: one call runs. The repetitions of the key, on the next cards, decide nothing."""
     begin(jupyter, desk, "held.ipynb", APPROVALS, FACTS)
     run_by_keys(desk, 1)
     wait_for_focus(desk, "Approve", '"ink"')

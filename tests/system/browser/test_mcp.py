@@ -1,4 +1,6 @@
-"""The cards of an MCP server in JupyterLab: a call's, and the form of what a server asks; their words are a stranger's."""
+"""The cards of an MCP server in JupyterLab: the card of a call, and the form of a server's question. The server's words are
+foreign text.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def client():
 
 
 def both_themes(desk, name):
-    """A picture of the card in light and in dark; no word of a stranger is an element of its own."""
+    """Take a picture of the card in light and in dark. Check that no foreign word is an element."""
     card = desk.page.locator(".tlj-card:visible")
     assert card.locator("script, img[src='x'], i, b[onclick]").count() == 0
     for theme in ("light", "dark"):
@@ -64,8 +66,10 @@ def both_themes(desk, name):
 
 
 def test_a_call_and_a_question(jupyter, desk):
-    """In a run that is "full" the card of a call names the server and its claim, and then what the server asks is a form, whose
-    answer reaches it; hostile words stay words, in the cards and in the record.
+    """In a run with "full" permissions, the card of a call names the server and its claim. Then the server's question is a
+    form.
+
+    The answer reaches the server. Hostile words stay words, in the cards and in the record.
     """
     jupyter.notebook("mcp.ipynb", [SET_UP, RUN, FACTS])
     desk.open("mcp.ipynb")

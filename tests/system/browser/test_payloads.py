@@ -58,7 +58,7 @@ CELLS += [
     "print('BORDER card', of_card.tool_results[0].value)",
 ]
 
-# Opens what is folded, and acts on everything that a person might touch by accident.
+# Opens all folds, and touches everything that a person might touch by accident.
 TOUCH = """() => {
   document.querySelectorAll('.jp-OutputArea details').forEach(e => e.open = true);
   let touched = 0;
@@ -69,12 +69,12 @@ TOUCH = """() => {
   }
   return touched;
 }"""
-# Elements that nothing of ours makes, and parts of ours outside of an output.
+# Elements that we never make, and our own elements outside of an output.
 FOREIGN = """() => [...document.querySelectorAll('.jp-OutputArea-output :is(script, iframe, frame, object, embed, form, link, '
   + 'meta, base, svg, math, video, audio, button, input, textarea, select, template)')]
     .filter(e => !e.closest('mjx-container') && !e.matches('.jupyter-widgets') && !e.closest('.tlj-row, .tlj-bar')).map(e => e.outerHTML.slice(0, 200))
   .concat([...document.querySelectorAll('.tlj')].filter(e => !e.closest('.jp-OutputArea-output')).map(e => 'outside: ' + e.outerHTML.slice(0, 200)))"""
-# The cell behind is there, in its place, and nothing lies over it.
+# The next cell is at its place, and nothing covers it.
 UNCOVERED = """text => {
   const out = [...document.querySelectorAll('.jp-OutputArea-output')].find(e => e.textContent.startsWith(text));
   if (!out) return 'missing';
@@ -87,14 +87,14 @@ READ = "text => [...document.querySelectorAll('.jp-OutputArea-output')].map(e =>
 
 @pytest.fixture(autouse=True)
 def _as_people_have_it(jupyter):
-    """Cells out of sight are not drawn: JupyterLab's default, without which a page of all payloads takes minutes."""
+    """Set JupyterLab's default again: cells out of sight are not drawn. Without it, a page of all payloads takes minutes."""
     jupyter.settings("@jupyterlab/notebook-extension:tracker", {"windowingMode": "contentVisibility"})
 
 
 def check(desk, stage):
-    """What must hold of the page as it stands; gives back how many elements were touched."""
+    """Check what must hold for the page. Return how many elements were touched."""
     touched = desk.page.evaluate(TOUCH)
-    desk.page.wait_for_timeout(300)  # what a payload set off would be there by now
+    desk.page.wait_for_timeout(300)  # an effect of a payload would be visible by now
     assert desk.page.evaluate("typeof window.pwned") == "undefined", f"{stage}: a script ran"
     assert (desk.dialogs, desk.outside) == ([], []), stage
     assert desk.page.evaluate(FOREIGN) == [], stage
@@ -106,7 +106,7 @@ def check(desk, stage):
 
 
 def readable(desk):
-    """How many of the payloads that are plain visible characters can be read as they are."""
+    """Return how many of the payloads that have only visible characters can be read unchanged."""
     page = desk.page.evaluate(READ)
     whole = [p for p in PAYLOADS.values() if p.isascii() and p.isprintable() and len(p) < 1000]
     missing = [p for p in whole if " ".join(p.split()) not in page]
@@ -114,7 +114,7 @@ def readable(desk):
 
 
 def test_the_test_sees_what_is_unsafe(jupyter, desk):
-    """Shown as other packages do, payloads run, ask and cover: the checks are able to fail."""
+    """If payloads are shown as other packages show them, they run, send requests and cover the page. So the checks can fail."""
     shown = [
         "<img src=x onerror=\"window.opened = new WebSocket('ws://evil.example/socket')\">",
         PAYLOADS["handler-0"],
@@ -138,7 +138,9 @@ def test_the_test_sees_what_is_unsafe(jupyter, desk):
 
 
 def test_nothing_of_the_corpus_acts(jupyter, desk):
-    """Each payload as text, reasoning, argument, result, error and tool name, and all of them on a card."""
+    """Each payload is used as text, reasoning, argument, result, error and tool name, and all of them are on a card: nothing
+    runs or loads.
+    """
     (jupyter.root / "corpus.json").write_text(json.dumps(PAYLOADS), "utf-8")
     jupyter.notebook("payloads.ipynb", CELLS)
     jupyter.share_kernel("payloads.ipynb")
@@ -170,7 +172,7 @@ def test_nothing_of_the_corpus_acts(jupyter, desk):
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_nothing_of_the_saved_corpus_acts(jupyter, desk, trusted):
-    """The same notebook, saved and opened again: by the one who ran it, and by somebody else."""
+    """The same notebook is saved and opened again, by the person who ran it and by somebody else: nothing runs or loads."""
     name = "payloads.ipynb"
     assert (jupyter.root / name).is_file(), "made by the test before"
     if not trusted:

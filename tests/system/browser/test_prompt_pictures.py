@@ -23,7 +23,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 @pytest.fixture(scope="module")
 def saved(jupyter, shared):
-    """The notebook, run and saved."""
+    """The notebook after it was run and saved."""
     jupyter.notebook("values.ipynb", [SET_UP, ASK])
     jupyter.share_kernel("values.ipynb")
     with shared.desk(jupyter) as desk:
@@ -47,7 +47,7 @@ def saved(jupyter, shared):
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_thumbnail_is_in_the_saved_notebook(jupyter, desk, saved, theme):
-    """Opened without a kernel, the notebook has the figure small, the PDF's name and size, and the length of the value."""
+    """Without a kernel, the opened notebook shows the small figure, the PDF's name and size, and the length of the value."""
     name, live = saved
     jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
     desk.open(name, kernel=False, anew=True)

@@ -1,4 +1,4 @@
-"""The quickstart as a reader meets it: JupyterLab, Run All, clicks, answers."""
+"""The quickstart as a reader uses it: JupyterLab, Run All, clicks, answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 
 def test_quickstart_in_jupyterlab(jupyter, desk, repository):
-    """Run All in a fresh kernel: Approve wherever it is asked; every run answers, and the console has no error."""
+    """Run All in a new kernel, and Approve for each question: every run answers, and the console has no error."""
     notebook = nbformat.read(repository / "notebooks" / "quickstart.ipynb", as_version=4)
     runs = [n for n, cell in enumerate(notebook.cells) if cell.source.startswith("%%toolloop")]
     asks = [n for n in runs if "ask" in notebook.cells[n].source.split("\n")[0]]

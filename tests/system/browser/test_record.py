@@ -1,4 +1,6 @@
-"""The saved notebook is the record: opened without a kernel, everywhere the same words; pictures to look at."""
+"""The saved notebook is the record: opened without a kernel, it has the same words everywhere. The test also takes pictures
+for a person.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 @pytest.fixture(scope="module")
 def record(jupyter, shared):
-    """The notebook, run with a person's clicks and saved; its name, and what was to be read in it while it was live."""
+    """The notebook, after a person has run it with clicks and saved it. Returns (its name, the words that it had while it was
+    live).
+    """
     name = "record.ipynb"
     jupyter.notebook(name, CELLS)
     jupyter.share_kernel(name)
@@ -56,7 +60,9 @@ def record(jupyter, shared):
 
 
 def opened(desk, record, app):
-    """The words of the notebook in a front-end that has no kernel for it, once they are those that were live."""
+    """Open the notebook in a front-end that has no kernel for it. Wait until its words are those of the live notebook, and
+    return them.
+    """
     name, live = record
     desk.open(name, app, kernel=False, anew=True)
     desk.choose_no_kernel()
@@ -64,7 +70,7 @@ def opened(desk, record, app):
 
 
 def test_the_same_words_everywhere(jupyter, desk, record):
-    """Live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page: word for word the same."""
+    """Live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page, the words are exactly the same."""
     from nbconvert import HTMLExporter
 
     name, live = record
@@ -82,7 +88,9 @@ def test_the_same_words_everywhere(jupyter, desk, record):
 
 
 def test_on_paper_everything_is_unfolded(jupyter, desk, record):
-    """Printed, nbconvert's page is whole: each part of each block is drawn, none is cut off by a fold or a scrolling box."""
+    """The printed page of nbconvert is complete: each part of each block is drawn, and neither a fold nor a scrolling box
+    cuts a part off.
+    """
     from nbconvert import HTMLExporter
 
     name, _ = record
@@ -102,7 +110,7 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_pictures(jupyter, desk, record, theme):
-    """Light and dark, wide and narrow: pictures for a person; nothing is wider than its cell."""
+    """Pictures for a person: light and dark, wide and narrow. Nothing is wider than its cell."""
     from nbconvert import HTMLExporter
 
     name, live = record

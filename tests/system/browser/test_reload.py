@@ -1,4 +1,4 @@
-"""The page is loaded again, or the kernel started again, while an approval waits."""
+"""While an approval waits, the page is loaded again, or the kernel is restarted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KERNEL = "window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.sess
 
 
 def waiting(jupyter, desk, name, app="lab"):
-    """A notebook whose second cell waits for a click."""
+    """Open a notebook whose second cell waits for a click."""
     cells = [
         SET_UP,
         f"%%toolloop -m model -t order -p ask --as run -s {name}\nOrder pens.",
@@ -47,7 +47,7 @@ def start(desk, number):
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_saved_card_is_back_and_works(jupyter, desk, app):
-    """Saved with the card in it, the notebook has the card again, and a click on it is the decision."""
+    """If the notebook was saved with the card, the loaded page has the card again, and a click on it decides."""
     waiting(jupyter, desk, f"reload-saved-{app}.ipynb", app)
     desk.save()
     desk.page.reload()
@@ -70,7 +70,9 @@ def test_a_saved_card_is_back_and_works(jupyter, desk, app):
 
 @pytest.mark.parametrize(("app", "how"), [("lab", "menu"), ("lab", "rest"), ("notebook", "rest")])
 def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
-    """Not saved, the card is gone with the page; an interrupt ends the turn, nothing ran, and show tells it."""
+    """If the notebook was not saved, the loaded page has no card. An interrupt ends the turn, nothing has run, and `%toolloop
+    show` shows the run.
+    """
     name = f"reload-{how}-{app}.ipynb"
     waiting(jupyter, desk, name, app)
     desk.page.reload()
@@ -102,7 +104,7 @@ OF_A_RESTART = "Comm not found for comm id"
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_card_says_that_its_kernel_is_gone(jupyter, desk, app):
-    """The kernel is started again while a card waits: the card has one line that says what became of the call, and no buttons."""
+    """If the kernel is restarted while a card waits, one line says what happened to the call, and no button is left."""
     waiting(jupyter, desk, f"restart-{app}.ipynb", app)
     desk.menu("Kernel", "Restart Kernel…")
     desk.page.click(".jp-Dialog .jp-mod-accept")

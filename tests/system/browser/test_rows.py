@@ -1,4 +1,4 @@
-"""Many rows in JupyterLab: one block while they run, one card at a time, a record that is inert."""
+"""Many rows in JupyterLab: one block while they run, one card at a time, and an inert record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNT_CARDS = """() => { window.mostCards = 0;
 
 
 def row_that_asks(desk, before=""):
-    """The row that the card is about, once it is another one than `before`; then the card takes a click."""
+    """Wait until the card is about another row than `before`, and takes a click. Return this row."""
     condition = """before => { const cards = [...document.querySelectorAll('.tlj-card')].filter(e => e.offsetWidth);
       const row = cards[0]?.querySelector('.tlj-title')?.textContent.match(/row \\d+ of 20/)?.[0];
       return row && row !== before && cards[0].querySelector('button.tlj-go:enabled') ? row : null; }"""
@@ -45,7 +45,9 @@ def row_that_asks(desk, before=""):
 
 
 def test_twenty_rows_ask_one_after_the_other(jupyter, desk):
-    """One is approved, one denied, the third allowed for all rows: never two cards, and what ran was allowed."""
+    """One call is approved, one denied, and the third allowed for all rows. There are never two cards, and only allowed calls
+    have run.
+    """
     jupyter.notebook("rows-ask.ipynb", [ASKING, ASK, DECISIONS])
     jupyter.share_kernel("rows-ask.ipynb")
     desk.open("rows-ask.ipynb")
@@ -93,7 +95,9 @@ RUN = "%%toolloop --each texts --model slow --concurrency 4 --as labelled\nClass
 
 
 def test_stop_keeps_what_has_ended(jupyter, desk):
-    """While they run, counts, bar, pace and the last three rows are there with Stop; a click on it leaves what has ended."""
+    """While rows run, the page has counts, bar, speed, the last three rows, and Stop. After a click on Stop, the ended rows
+    are there.
+    """
     jupyter.notebook("rows-stop.ipynb", [RUNNING, RUN, "print('ENDED', len(labelled), len(labelled.failed))"])
     jupyter.share_kernel("rows-stop.ipynb")
     desk.open("rows-stop.ipynb")
@@ -130,7 +134,7 @@ RUN_HOSTILE = "%%toolloop --each hostile --model again --as shown\n{{text}}"
 
 
 def test_hostile_rows_are_inert(jupyter, desk):
-    """The corpus as cell texts, column names and answers runs nothing and loads nothing: live, and in the saved file opened again."""
+    """Payloads as cell texts, column names and answers run nothing and load nothing, live and in the saved file."""
     corpus = json.dumps(list(PAYLOADS.values()))
     shows = [
         f"from toolloop_jupyter import Rows\nRows({{n: shown[n] for n in range({n}, {n + 10})}}, presenter=shown.presenter)"

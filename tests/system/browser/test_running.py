@@ -1,4 +1,4 @@
-"""A call that takes long, in JupyterLab: its row stays as a person left it, and what it says stands below."""
+"""A call that takes long, in JupyterLab: its line stays as a person left it, and its output is below it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPENED = "() => document.querySelectorAll('.jp-OutputArea-output details.tlj-cal
 
 
 def test_a_running_call_stays_as_it_was_left(jupyter, desk):
-    """Opened while the call goes on, its row stays open while its printed lines and seconds go on below it."""
+    """A person opens the line of a running call: it stays open, while printed lines and seconds change below it."""
     (jupyter.root / "enough").unlink(missing_ok=True)
     jupyter.notebook("running.ipynb", [SET_UP, RUN, "print('END', run.stop_reason)"])
     jupyter.share_kernel("running.ipynb")
@@ -75,7 +75,9 @@ SECONDS = """() => +(document.querySelector('.tlj-status')?.innerText.match(/loa
 
 
 def test_the_first_run_says_what_it_waits_for(jupyter, desk, serve):
-    """In a new kernel the run's first line is there before LiteLLM is, in its own style; it says what it waits for, and its clock goes on."""
+    """In a new kernel, the run's first line appears before LiteLLM is imported, with its style. It says what the run waits
+    for, and its clock goes on.
+    """
     (jupyter.root / "go-on-importing").unlink(missing_ok=True)
     server = serve([answer("Good morning.")])
     run = f"%%toolloop -m openai/stub --api-base {server.base_url} --api-key KEY\nSay it."

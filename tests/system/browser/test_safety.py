@@ -1,4 +1,6 @@
-"""The corpus in a real browser: nothing runs, nothing is asked of the network, and every block stays within its borders."""
+"""The corpus in a real browser: nothing runs, nothing is requested from the network, and every block stays within its
+borders.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,27 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>corpus</ti
 <script>window.finished = true</script></body></html>"""
 ADDRESS = "http://corpus.test/"
 
-# Opens what is folded, and acts on everything that a person might touch by accident.
+# Opens all folds, and touches everything that a person might touch by accident.
 TOUCH = """() => {
   document.querySelectorAll('details').forEach(e => e.open = true);
   for (const e of document.querySelectorAll('[data-case] *'))
     for (const kind of ['mouseover', 'mouseenter', 'focus', 'animationstart', 'toggle', 'load', 'error'])
       e.dispatchEvent(new Event(kind));
 }"""
-# A block that broke out of its cell would leave something beside the cells, or swallow the mark behind its own.
+# If a block breaks out of its cell, something is beside the cells, or the mark behind the block is missing.
 BORDERS = """() => [...document.body.children].filter(e =>
     !e.matches('div[data-case]:has(> i.end:last-child)') && e.tagName != 'SCRIPT').length
   + [...document.querySelectorAll('i.end')].filter(e => !e.parentElement.matches('body > div[data-case]')).length"""
 
 
 class Visitor:
-    """A page without a network. `happened` says what the document on it has run and asked for."""
+    """A page without a network. `happened` says what the document on it has run and requested."""
 
     def __init__(self, page):
         self.page = page
         self.happened = []
         self._document = ""
-        page.set_default_timeout(120_000)  # the deep ones are much work for a browser on a busy machine
+        page.set_default_timeout(120_000)  # deeply nested payloads take a browser long on a busy machine
         page.on("dialog", self._dismiss)
         page.on("popup", lambda popup: self.happened.append(f"window {popup.url}"))
         page.route("**/*", self._answer)
@@ -73,7 +75,7 @@ def visitor(context):
 
 
 def test_the_browser_test_sees_what_is_unsafe(visitor):
-    """Raw payloads do run, load and break out: the checks below are able to fail."""
+    """Raw payloads run, load and break out of their blocks. So the checks below can fail."""
     ran = visitor.visit(f"<div data-case=x>{PAYLOADS['handler-0']}<i class=end></i></div>")
     assert any(event.startswith("dialog") for event in ran)
     assert "a script of a payload ran" in ran
@@ -100,7 +102,7 @@ GROUPS = group_payloads()
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_nothing_runs_loads_or_breaks_out(visitor, group):
-    """All blocks and cards with each payload: no dialog, no script, no request, no broken border."""
+    """All blocks and cards with each payload: there is no dialog, no script, no request, and every block stays closed."""
     cells = [
         f'<div data-case="{html.escape(f"{name} {place}")}">{page}<i class="end"></i></div>'
         for name in GROUPS[group]
@@ -112,7 +114,7 @@ def test_nothing_runs_loads_or_breaks_out(visitor, group):
 
 
 def test_an_exported_page_follows_the_readers_theme(context, tmp_path):
-    """An exported page is dark for a reader who likes it dark, with the colours for it, and has no raw formula."""
+    """If the reader's system uses dark mode, an exported page is dark, with fitting colours. It has no raw formula."""
     file = steps.write(run("costs $5, is $e^x$"), str(tmp_path / "run.html"))
     seen = {}
     page = context.new_page()

@@ -1,4 +1,4 @@
-"""Step mode in JupyterLab: what it shows is what the server was sent."""
+"""Step mode in JupyterLab shows exactly what the server gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def weigh(thing: str, times: int = 1) -> float:
 
 
 def test_step_mode_shows_what_is_sent(jupyter, desk, serve):
-    """Next, Next, Next: each request stands there before it goes out, and is, as JSON, what the server then logs."""
+    """Before each of three clicks on Next, a request is shown. Its JSON is equal to the request that the server then logs."""
     server = serve([calls(("weigh", {"thing": "two apples", "times": 2})), answer("They weigh **5** kilos.")])
     run = (
         f"%%toolloop --step -m openai/stub --api-base {server.base_url} --api-key STUB_KEY -t weigh "
@@ -73,7 +73,9 @@ IN_SIGHT = f"""() => {{
 
 
 def test_on_a_projector_next_is_in_sight_and_a_key_presses_it(jupyter, desk):
-    """At 150 % on a screen of 720 lines each Next is on the screen and has the focus; Space and Enter press it, one Stop is there."""
+    """At 150 % zoom on a screen of 720 lines, each Next is visible and has the focus. Space and Enter press it, and there is
+    one Stop.
+    """
     cells = [
         SET_UP
         + "from toolloop_jupyter.teaching import ScriptedModel, call\n"
@@ -107,12 +109,12 @@ def test_on_a_projector_next_is_in_sight_and_a_key_presses_it(jupyter, desk):
 
 
 def shown(desk):
-    """The JSON of the last request that is shown."""
+    """Return the JSON of the last request that is shown."""
     desk.unfold()
     folded = desk.page.locator(".tlj-step details:has(summary:has-text('the whole request')) pre").last
     return json.loads(folded.inner_text())
 
 
 def said(message):
-    """A message as it travels: LiteLLM's client leaves out a content that is null."""
+    """Return a message in the form in which it is sent: LiteLLM's client leaves out a content that is null."""
     return {key: value for key, value in message.items() if value is not None}

@@ -1,7 +1,7 @@
-"""A real LiteLLM proxy in an environment of its own, on a loopback port, in front of a scripted server.
+"""A real LiteLLM proxy in its own environment, on a local port, in front of a scripted server.
 
-Built once under build/stacks/gateway. `TOOLLOOP_STACK_GATEWAY=/path/to/python` takes an environment that is already
-there. The pinned release is the newest whose companion packages are all published.
+The environment is built once under build/stacks/gateway. With `TOOLLOOP_STACK_GATEWAY=/path/to/python`, an existing
+environment is used. The pinned release is the newest one whose companion packages are all published.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START_TIMEOUT = 180.0
 
 
 def python() -> str:
-    """The Python of the proxy's environment, made on first use."""
+    """Return the Python of the proxy's environment. The first call builds it."""
     if given := os.environ.get("TOOLLOOP_STACK_GATEWAY"):
         return given
     folder = stacks.ROOT / "build" / "stacks" / "gateway"
@@ -47,14 +47,14 @@ def python() -> str:
 
 
 class Proxy:
-    """A running proxy. `entries()` is what its callback has logged."""
+    """A running proxy. `entries()` returns what its callback has logged."""
 
     def __init__(self, base_url: str, log: Path) -> None:
         self.base_url = base_url
         self._log = log
 
     def entries(self, count: int, timeout: float = 20.0) -> list[dict[str, Any]]:
-        """Wait for `count` logged calls and return all of them; the proxy logs behind its answer."""
+        """Wait for `count` logged calls, and return all of them. The proxy writes its log after it has answered."""
         deadline = time.monotonic() + timeout
         while len(lines := self._log.read_text("utf-8").splitlines()) < count:
             if time.monotonic() > deadline:
@@ -63,7 +63,7 @@ class Proxy:
         return [json.loads(line) for line in lines]
 
     def forget(self) -> None:
-        """Begin a new log."""
+        """Empty the log."""
         self._log.write_text("", "utf-8")
 
 
@@ -81,7 +81,9 @@ def _group(name: str, upstream: str, prices: dict[str, float]) -> dict[str, Any]
 def running(
     folder: Path, upstream: str, *, mcp_servers: Mapping[str, Any] | None = None, **settings: Any
 ) -> Iterator[Proxy]:
-    """Start the proxy with the groups `coder` and `unpriced` at `upstream`; `settings` are its `litellm_settings`."""
+    """Start the proxy with the groups `coder` and `unpriced`, whose provider is at `upstream`. `settings` are its
+    `litellm_settings`.
+    """
     optional(os.name == "posix", "a POSIX system (for the proxy)")
     shutil.copy(Path(__file__).with_name("proxy_hooks.py"), folder)
     config = {
@@ -133,7 +135,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
-    """Wait until the proxy answers; False once its process has ended, or after START_TIMEOUT."""
+    """Wait until the proxy answers. Return False if its process has ended, or after START_TIMEOUT."""
     deadline = time.monotonic() + START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):

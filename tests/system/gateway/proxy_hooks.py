@@ -1,7 +1,7 @@
-"""Runs inside the proxy: who may do what, and what is logged.
+"""Code that runs inside the proxy: it decides who may do what, and writes the log.
 
-Stands in for the proxy's database of virtual keys, which needs an engine that no package ships: `authenticate` is its
-documented `custom_auth`, `log` one of its `callbacks`.
+It replaces the proxy's database of virtual keys, which needs an engine that no package ships. `authenticate` is the proxy's
+documented `custom_auth`, and `log` is one of its `callbacks`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUPS = {"sk-allowed": ["coder", "unpriced"], "sk-revoked": []}
 
 
 async def authenticate(request: Request, api_key: str) -> UserAPIKeyAuth:
-    """Let the master key do everything and a virtual key what it may, in the words of the proxy's own check."""
+    """Allow the master key everything, and a virtual key its own models. The errors have the words of the proxy's own check."""
     if api_key == os.environ["LITELLM_MASTER_KEY"]:
         return UserAPIKeyAuth(api_key=api_key)
     if api_key not in GROUPS:

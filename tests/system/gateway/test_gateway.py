@@ -1,4 +1,4 @@
-"""A run through a real LiteLLM proxy: what arrives there, what it costs, and what a refusal reads like."""
+"""A run through a real LiteLLM proxy: what arrives there, what it costs, and how a refusal is shown."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def upstream():
 
 @pytest.fixture(scope="module")
 def proxy(upstream, tmp_path_factory):
-    """A proxy as it is by default."""
+    """A proxy with its default settings."""
     with gateway_proxy.running(tmp_path_factory.mktemp("proxy"), upstream.base_url) as running:
         yield running
 
 
 @pytest.fixture
 def script(proxy, upstream):
-    """Set what the provider answers, with an empty log."""
+    """Set the provider's answers, and empty the log."""
 
     def use(*entries):
         upstream.script, upstream._taken = list(entries), 0
@@ -60,7 +60,7 @@ async def run(proxy, *, stream=True, model="litellm_proxy/coder", key=ALLOWED, *
 
 @WAYS
 async def test_tags_metadata_and_cost(proxy, script, stream):
-    """The proxy logs tags and metadata of every call, and the result's cost is what it logged."""
+    """The proxy logs tags and metadata of every call. The result's cost is the cost that the proxy logged."""
     result = await run(proxy, stream=stream, metadata={"team": "library", "shelf": 3})
     assert (result.stop_reason, result.text) == ("done", "It is 8.")
     logged = proxy.entries(2)
@@ -75,7 +75,7 @@ async def test_tags_metadata_and_cost(proxy, script, stream):
 
 
 async def test_a_proxy_that_puts_the_cost_into_the_stream(upstream, script, tmp_path):
-    """With `include_cost_in_streaming_usage` the streamed cost is what that proxy logged."""
+    """With `include_cost_in_streaming_usage`, the cost of a streamed run is the cost that this proxy logged."""
     with gateway_proxy.running(tmp_path, upstream.base_url, include_cost_in_streaming_usage=True) as telling:
         result = await run(telling)
         assert result.cost == pytest.approx(sum(entry["cost"] for entry in telling.entries(2)))
@@ -84,14 +84,16 @@ async def test_a_proxy_that_puts_the_cost_into_the_stream(upstream, script, tmp_
 
 @WAYS
 async def test_a_group_without_a_price(proxy, script, stream):
-    """What nobody has priced costs None, not 0."""
+    """If a group has no price, the cost is None, not 0."""
     result = await run(proxy, stream=stream, model="litellm_proxy/unpriced")
     assert result.stop_reason == "done"
     assert result.cost is None
 
 
 async def test_a_stream_without_usage(proxy, script):
-    """Where the proxy tells no cost, though it logs one, the result's cost is None, for the session too."""
+    """If the proxy reports no cost, the result's cost is None, although the proxy logs one. This is also true for the
+    session.
+    """
     options = ToolLoopOptions(completion_kwargs={"stream_options": {"include_usage": False}})
     more = {"tools": [double], "api_base": proxy.base_url, "api_key": ALLOWED, "options": options}
     async with aagent_session(Harness.TOOL_LOOP, model="litellm_proxy/coder", **more) as session:
@@ -102,7 +104,7 @@ async def test_a_stream_without_usage(proxy, script):
 
 @WAYS
 async def test_base_and_key_from_the_environment(proxy, script, stream, monkeypatch):
-    """LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY do as well as api_base= and api_key=."""
+    """LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY can replace api_base= and api_key=."""
     monkeypatch.setenv("LITELLM_PROXY_API_BASE", proxy.base_url)
     monkeypatch.setenv("LITELLM_PROXY_API_KEY", MASTER)
     result = await run(proxy, stream=stream, api_base=None, key=None)
@@ -128,7 +130,7 @@ def one_clear_line(result, *words):
 @WAYS
 @pytest.mark.parametrize("key", [REVOKED, "sk-wrong"])
 async def test_a_refused_key(proxy, script, stream, key):
-    """A revoked key and a wrong one each give one line that says what to set; the key itself is not in it."""
+    """For a revoked key and for a wrong key, one line says what to set. It does not contain the key."""
     result = await run(proxy, stream=stream, key=key)
     one_clear_line(result, "The gateway refused the key", "LITELLM_PROXY_API_KEY")
     assert key not in result.error
@@ -137,7 +139,7 @@ async def test_a_refused_key(proxy, script, stream, key):
 
 @pytest.mark.parametrize("key", [MASTER, ALLOWED])
 async def test_an_unknown_group(proxy, script, key):
-    """A group that is not there, or not for this key, gives one line with its name."""
+    """If a group does not exist, or this key may not use it, one line has its name."""
     result = await run(proxy, model="litellm_proxy/coda", key=key)
     one_clear_line(result, "coda")
     expected = "There is no such group on the gateway" if key == MASTER else "key not allowed to access model"
@@ -153,7 +155,9 @@ BEHIND = [
 
 @pytest.mark.parametrize(("entry", "path", "cause"), BEHIND, ids=["its key", "cut off", "its address"])
 async def test_who_has_failed(proxy, script, entry, path, cause):
-    """The provider behind the gateway and a wrong address are told from a refused key and an unknown group."""
+    """The messages for a failed provider behind the gateway, a wrong address, a refused key and an unknown group are
+    different.
+    """
     script(entry)
     result = await run(proxy, api_base=proxy.base_url + path)
     assert result.stop_reason == "runtime_error"
@@ -161,7 +165,7 @@ async def test_who_has_failed(proxy, script, entry, path, cause):
 
 
 async def test_a_proxy_that_is_down(script, proxy):
-    """A gateway that does not answer gives one line with its address."""
+    """If a gateway does not answer, one line has its address."""
     address = f"http://127.0.0.1:{find_port()}"
     result = await run(proxy, api_base=address)
     one_clear_line(result, f"Could not reach '{address}'")
@@ -169,7 +173,7 @@ async def test_a_proxy_that_is_down(script, proxy):
 
 @pytest.fixture(scope="module")
 def kernel(proxy):
-    """A live kernel whose environment names the gateway, as a hub sets it for everybody."""
+    """A live kernel whose environment names the gateway, as a hub sets it for all users."""
     environment = {"LITELLM_PROXY_API_BASE": proxy.base_url, "LITELLM_PROXY_API_KEY": ALLOWED}
     with LiveKernel(env=environment) as live:
         live.execute(
@@ -180,7 +184,9 @@ def kernel(proxy):
 
 @WAYS
 def test_from_a_notebook(proxy, script, kernel, stream):
-    """`%%toolloop -m litellm_proxy/coder` in a live kernel: tags, metadata and cost, and a footer that shows the cost."""
+    """`%%toolloop -m litellm_proxy/coder` in a live kernel: the gateway gets tags and metadata, and the last line shows the
+    cost.
+    """
     option = "" if stream else "--set stream=false "
     line = f"%%toolloop -m litellm_proxy/coder -t double {option}--metadata team=library --as r"
     cell = kernel.execute(f"{line}\nDouble 4.", timeout=120)
@@ -196,7 +202,7 @@ def test_from_a_notebook(proxy, script, kernel, stream):
 
 @WAYS
 def test_cost_not_reported_in_a_notebook(proxy, script, kernel, stream):
-    """Where the gateway tells no cost, the footer says so, and shows no $0."""
+    """If the gateway reports no cost, the last line says so, and does not show $0."""
     option = "" if stream else "--set stream=false "
     cell = kernel.execute(f"%%toolloop -m litellm_proxy/unpriced -t double {option}\nDouble 4.", timeout=120)
     assert cell.status == "ok"
@@ -205,7 +211,7 @@ def test_cost_not_reported_in_a_notebook(proxy, script, kernel, stream):
 
 
 def test_a_refused_key_in_a_notebook(proxy, script, kernel):
-    """A cell with a revoked key says in one line what to set."""
+    """With a revoked key, a cell says in one line what to set."""
     kernel.execute(f"revoked = {REVOKED!r}")
     cell = kernel.execute(
         "%%toolloop -m litellm_proxy/coder -t double --api-key revoked\nDouble 4.", timeout=120

@@ -1,4 +1,4 @@
-"""The gateway's own MCP server: `connect("litellm_proxy")` at a real LiteLLM proxy, with a server of ours behind it."""
+"""The gateway's own MCP server: `connect("litellm_proxy")` with a real LiteLLM proxy, behind which is a server of ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.gateway, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory):
-    """A proxy with one MCP server, whose tools all keys may use."""
+    """A proxy with one MCP server. All keys may use its tools."""
     optional(importlib.util.find_spec("mcp"), "the package mcp")
     folder = tmp_path_factory.mktemp("proxy")
     with ScriptedServer([answer("unused")]) as upstream, mcp_server.serve_http() as address:
@@ -30,7 +30,7 @@ def proxy(tmp_path_factory):
 
 @pytest.fixture
 def connect(proxy, monkeypatch):
-    """Connect with this key, at the address as somebody may have written it."""
+    """Connect with this key. The address is written in one of the forms that people use."""
     from toolloop_jupyter.mcp import connect
 
     made = []
@@ -48,7 +48,7 @@ def connect(proxy, monkeypatch):
 
 @pytest.mark.parametrize(("key", "end"), [(MASTER, ""), (ALLOWED, "/v1/")])
 def test_the_gateways_tools_are_called(connect, key, end):
-    """With the master key and with a virtual one the gateway's tools are listed and called, by hand and in a run."""
+    """With the master key and with a virtual key, the gateway's tools are listed and called, directly and in a run."""
     gate = connect(key, end)
     assert gate["library-add"](a=1, b=2) == {"result": 3}
     model = ScriptedModel([call("library-shout", text="hey"), call("library-fail")], "Done.")
@@ -61,7 +61,7 @@ def test_the_gateways_tools_are_called(connect, key, end):
 
 @pytest.mark.parametrize("key", [REVOKED, "sk-wrong-1234567890"])
 def test_a_refused_key_is_one_line(connect, key):
-    """A key that the gateway refuses: one line that says which variable to look at, without the key."""
+    """If the gateway refuses a key, one line says which variable to check. It does not contain the key."""
     from toolloop_jupyter.mcp import ConnectionFailed
 
     with pytest.raises(
@@ -73,7 +73,9 @@ def test_a_refused_key_is_one_line(connect, key):
 
 
 def test_a_recording_has_neither_key_nor_address(proxy, connect, tmp_path):
-    """A run with the gateway's tools is recorded without the gateway's address and key, and played without the gateway."""
+    """A run with the gateway's tools is recorded without the gateway's address and key, and can be replayed without the
+    gateway.
+    """
     path = tmp_path / "lesson.jsonl"
     model = ScriptedModel([call("library-shout", text=f"what of {ALLOWED}")], "Done.")
     first = agent(Harness.TOOL_LOOP, "Go on.", model=model, tools=[connect(ALLOWED)], observer=Recorder(path))

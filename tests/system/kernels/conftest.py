@@ -1,7 +1,7 @@
-"""Kernels for this folder: the one of the environment that runs the tests ("here"), and each stack's.
+"""Kernels for this folder: the kernel of the environment that runs the tests ("here"), and a kernel of each stack.
 
-Each stack has one kernel with `LAB` (`live`) and one with the product in it (`product`), for all tests that leave them as
-they found them.
+Each stack has one kernel with `LAB` (`live`) and one with the product in it (`product`). All tests that leave nothing behind
+share these kernels.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ WAYS = {"awaited": "await attended({})", "sync": "kernel.run_sync({})"}
 
 
 class RecordingKernel(LiveKernel):
-    """Also keeps every reply in the order in which they came."""
+    """A LiveKernel that also keeps all replies, in the order in which they came."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -95,12 +95,12 @@ class RecordingKernel(LiveKernel):
     ],
 )
 def python(request):
-    """A Python with ipykernel and this package: None for the one that runs the tests."""
+    """A Python with ipykernel and this package. None means the Python that runs the tests."""
     return request.param and stacks.build(request.param).python
 
 
 class _Shared:
-    """One kernel for many tests; after a test that left something behind, a fresh one."""
+    """A kernel that many tests use. After a test that left something behind, the next test gets a new kernel."""
 
     def __init__(self, start):
         self.start, self.kernel = start, None
@@ -116,7 +116,9 @@ class _Shared:
         self.kernel = None
 
     def lend(self, prepare=lambda kernel: None, left_changed=lambda kernel: []):
-        """Give the kernel to one test, and throw it away where that leaves a cell running, a widget open or a thing changed."""
+        """Give the kernel to one test. If a cell is still running afterwards, a widget is open or something has changed, end
+        the kernel, and fail.
+        """
         kernel = self.take()
         before = {widget.comm_id for widget in kernel.open_widgets()}
         try:
@@ -135,7 +137,7 @@ class _Shared:
 
 
 def start_lab(python):
-    """A kernel with LAB."""
+    """Start a kernel with LAB."""
     kernel = RecordingKernel(python).start()
     done = kernel.execute(LAB)
     assert done.status == "ok", done.text
@@ -150,7 +152,7 @@ def shared_kernel(python):
 
 
 def find_changed(kernel):
-    """Names of what a test has left changed in the kernel."""
+    """Return the names of the things that a test has left changed in the kernel."""
     for _ in range(60):  # a tool that cannot be stopped keeps the streams' hook until it ends
         if (changed := ast.literal_eval(printed(kernel, "left_changed()"))) == []:
             break
@@ -160,21 +162,20 @@ def find_changed(kernel):
 
 @pytest.fixture
 def live(shared_kernel):
-    """The stack's kernel, with LAB.
-
-    Fails the test that leaves a widget open, a cell running, or streams, display, asyncio or the kernel changed.
+    """The stack's kernel, with LAB. Fails if the test leaves a widget open or a cell running, or if it has changed streams,
+    display, asyncio or the kernel.
     """
     yield from shared_kernel.lend(left_changed=find_changed)
 
 
 @pytest.fixture(params=list(WAYS))
 def way(request):
-    """How a cell waits for a coroutine function: a function from its name to the expression."""
+    """How a cell waits for a coroutine function: takes the function's name, and returns the expression."""
     return WAYS[request.param].format
 
 
 def start_product(python):
-    """A kernel with the extension and SET_UP; loading imports no litellm and says nothing."""
+    """Start a kernel with the extension and SET_UP. Check that loading the extension imports no litellm and prints nothing."""
     kernel = LiveKernel(python).start()
     loaded = kernel.execute("%load_ext toolloop_jupyter\nimport sys\nprint('litellm' in sys.modules)")
     assert (loaded.status, loaded.stdout, loaded.stderr) == ("ok", "False\n", "")
@@ -197,9 +198,8 @@ def stack_kernel(stack):
 
 @pytest.fixture
 def product(stack_kernel):
-    """The stack's kernel, with a fresh model `m` and none of another test's names.
-
-    Fails the test that leaves a widget open, a cell running, or streams, display, asyncio or settings changed.
+    """The stack's kernel, with a new model `m`, and without names of other tests. Fails if the test leaves a widget open or a
+    cell running, or if it has changed streams, display, asyncio or settings.
     """
 
     def prepare(kernel):

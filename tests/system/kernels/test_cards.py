@@ -1,4 +1,6 @@
-"""Guarantees of the card, in a live kernel: forged, late and double clicks, two runs at once, kernel restarts."""
+"""Guarantees about the card, in a live kernel: forged, late and double clicks, two runs at the same time, a kernel that is
+restarted.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def kernel():
 
 @pytest.fixture(autouse=True)
 def fresh(kernel):
-    """Nothing has run, and afterwards no widget is left open."""
+    """Before the test, nothing has run. After the test, no widget may be open."""
     kernel.execute("ran.clear()")
     yield
     kernel.settle(0.1)
@@ -53,7 +55,7 @@ def fresh(kernel):
 
 
 def ask(kernel, turns="call('f', x=1)", options=""):
-    """Begin an ask-mode cell and wait for its card."""
+    """Begin a cell in ask mode, and wait for its card."""
     cell = kernel.submit(
         f"m = script({turns})\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r {options}', 'Go.')",
         allow_stdin=True,
@@ -68,7 +70,7 @@ def ran(kernel):
 
 
 def test_a_second_click_does_nothing(kernel):
-    """Two clicks on Approve, and one on Deny, in one go: one run, no error, nothing printed."""
+    """Two clicks on Approve and one on Deny come at once: the tool runs once, without an error, and nothing is printed."""
     cell = ask(kernel)
     approve, deny = kernel.button("Approve"), kernel.button("Deny")
     for widget in (approve, approve, deny):
@@ -83,7 +85,9 @@ def test_a_second_click_does_nothing(kernel):
 @pytest.mark.parametrize("label", ["Approve", "Deny"])
 @pytest.mark.parametrize("way", ["button.click()", "button._click_handlers(button)"])
 def test_a_click_by_code_is_recorded_as_one(kernel, label, way):
-    """A button that a thread of a tool works decides, as code of the kernel can; the record says that nobody clicked."""
+    """A thread of a tool can press a card's button, as any code in the kernel can. The record says that code decided, and
+    that nobody clicked.
+    """
     kernel.execute(f"""
 import threading, time, ipywidgets
 from toolloop_jupyter.notebook.widgets import controls
@@ -134,7 +138,7 @@ threading.Thread(target=end_hold, daemon=True).start()
 
 @pytest.fixture
 def long_hold(kernel, tmp_path):
-    """The hold after a click lasts until the test makes the file that this fixture gives; else until the test's end."""
+    """After a click, cards are held until the test makes the file that this fixture returns, or until the test ends."""
     over = tmp_path / "over"
     begun = kernel.execute(f"over = pathlib.Path({str(over)!r})\n{BEGIN_LONG_HOLD}{END_HOLD}")
     assert begun.status == "ok"
@@ -148,7 +152,9 @@ def long_hold(kernel, tmp_path):
 
 
 def test_a_double_click_is_not_for_the_next_card(kernel, long_hold):
-    """A click on the second card's Approve as soon as it is there lets nothing run; the button is disabled, then enabled."""
+    """A click on the second card's Approve, right when the card appears, lets nothing run. The button is disabled first, and
+    enabled later.
+    """
     cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
     first = kernel.button("Approve")
     kernel.click_widget(first)
@@ -172,7 +178,7 @@ def test_a_double_click_is_not_for_the_next_card(kernel, long_hold):
 
 
 def test_a_click_on_a_finished_card_does_nothing(kernel):
-    """The buttons of an earlier run's card are dead, also while another card waits."""
+    """The buttons of an earlier run's card do nothing, even while another card waits."""
     cell = ask(kernel)
     old = [kernel.button("Approve"), kernel.button("Deny"), kernel.button("Edit")]
     kernel.click_widget(old[0])
@@ -192,7 +198,7 @@ def test_a_click_on_a_finished_card_does_nothing(kernel):
 
 
 def test_forged_messages_do_nothing(kernel):
-    """Clicks on ids that there are not, and on things that are no buttons, neither decide nor print."""
+    """Clicks on ids that do not exist, and on widgets that are not buttons, neither decide nor print anything."""
     cell = ask(kernel)
     before = len(kernel.messages)
     kernel.click_widget(Widget(uuid.uuid4().hex, {}))
@@ -211,7 +217,7 @@ def test_forged_messages_do_nothing(kernel):
 
 
 def test_a_click_after_stop_does_nothing(kernel):
-    """Stop with a card open ends the turn; the card's buttons are dead, the next run is as ever."""
+    """Stop while a card is open ends the turn. The card's buttons then do nothing, and the next run works as usual."""
     cell = ask(kernel)
     approve = kernel.button("Approve")
     kernel.click("Stop")
@@ -228,7 +234,7 @@ def test_a_click_after_stop_does_nothing(kernel):
 
 
 def test_an_interrupt_approves_nothing(kernel):
-    """■ with a card open: the call does not run and its card is dead."""
+    """After ■ while a card is open, the call does not run, and the card's buttons do nothing."""
     cell = ask(kernel)
     approve = kernel.button("Approve")
     kernel.interrupt()
@@ -239,7 +245,7 @@ def test_an_interrupt_approves_nothing(kernel):
 
 
 def test_two_runs_in_one_cell_have_their_own_cards(kernel):
-    """`asyncio.gather` of two runs: each card decides its own run, whichever is clicked first."""
+    """`asyncio.gather` runs two turns: each card decides its own turn, whichever is clicked first."""
     cell = kernel.submit(
         "one, two = await asyncio.gather(*(aagent(Harness.TOOL_LOOP, 'Go.', model=script(call('f', x=n)), tools=[f], "
         "permissions='ask') for n in (10, 20)))\nprint([r.approvals[0].decision.allowed for r in (one, two)])",
@@ -269,7 +275,7 @@ def test_two_runs_in_one_cell_have_their_own_cards(kernel):
 
 
 def test_running_the_cell_again_approves_nothing(kernel):
-    """Also after an approval of all calls in that very run, the same cell asks again."""
+    """A person has approved all calls of a run. If the same cell runs again, the person is asked again."""
     for _ in range(2):
         cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
         kernel.set_state(kernel.open_widgets("DropdownModel")[-1], index=1)
@@ -280,7 +286,9 @@ def test_running_the_cell_again_approves_nothing(kernel):
 
 
 def test_approve_for_the_session(kernel):
-    """The choice of this session is offered in a named session alone, and covers its next cell until the tool is defined again."""
+    """Only a named session offers "this session". The approval covers the session's next cell, until the tool is defined
+    again.
+    """
     cell = ask(kernel)
     assert kernel.open_widgets("DropdownModel")[-1].state["_options_labels"] == [
         "this call only",
@@ -307,7 +315,7 @@ def test_approve_for_the_session(kernel):
 
 
 def test_approval_by_a_subshell(kernel):
-    """A click that comes on a subshell's thread (JupyterLab with ipykernel 7) is a click as any other."""
+    """A click that comes on a subshell's thread (JupyterLab with ipykernel 7) works like any other click."""
     if not kernel.has_subshells:
         pytest.skip("this ipykernel has no subshells")
     shell = kernel.create_subshell()
@@ -323,7 +331,9 @@ def test_approval_by_a_subshell(kernel):
 
 
 def test_a_click_does_not_overtake_a_change_on_its_card(kernel):
-    """A subshell that is slow to handle a change does not let the click on Approve overtake it: what is shown is what runs."""
+    """A subshell handles a change slowly. The click on Approve still does not overtake it: the call runs as the card shows
+    it.
+    """
     if not kernel.has_subshells:
         pytest.skip("this ipykernel has no subshells")
     shell = kernel.create_subshell()
@@ -344,7 +354,7 @@ def test_a_click_does_not_overtake_a_change_on_its_card(kernel):
 
 
 def test_changes_from_elsewhere_while_the_card_is_open(kernel):
-    """While the card is open, the notebook's own code (on a thread) changes whatever it reaches; what was shown runs."""
+    """While the card is open, a thread of the notebook changes everything that it can reach. The call runs as it was shown."""
     cell = kernel.submit(
         "import threading, gc\n"
         "def meddle():\n"
@@ -369,7 +379,7 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
 
 
 def test_a_kernel_that_dies_approves_nothing(start_kernel, tmp_path):
-    """With the kernel gone the call has not run; the old card's id means nothing to the next kernel."""
+    """If the kernel dies, the call has not run. The old card's id means nothing to the next kernel."""
     mark = tmp_path / "ran"
     code = SET_UP.replace("ran.append(x)", f"pathlib.Path({str(mark)!r}).write_text('ran')")
     old = start_kernel()
@@ -382,7 +392,7 @@ def test_a_kernel_that_dies_approves_nothing(start_kernel, tmp_path):
     before = len(new.messages)
     new.click_widget(approve)
     new.settle(0.5)
-    # ipykernel notes an unknown comm in its log, in answer to the click: in no cell.
+    # For the unknown comm, ipykernel writes to its log. This log message belongs to the click, and to no cell.
     outputs = [m["content"] for m in new.messages[before:] if m["msg_type"] in ("stream", "error")]
     logged = "".join(content.get("text", "error") for content in outputs)
     assert logged.replace(f"No such comm: {approve.comm_id}", "").strip() == ""
@@ -391,7 +401,7 @@ def test_a_kernel_that_dies_approves_nothing(start_kernel, tmp_path):
 
 
 def notebook_of(*cells):
-    """A notebook file as a front-end would save it."""
+    """Return a notebook file as a front-end would save it."""
     notebook = nbformat.v4.new_notebook()
     for cell in cells:
         made = nbformat.v4.new_code_cell(cell.code)
@@ -410,7 +420,9 @@ def notebook_of(*cells):
 
 
 def test_the_saved_notebook_tells_the_whole_story(kernel):
-    """An edit, a denial and a wide approval: who, when, what before and after, in nbconvert's HTML and Markdown."""
+    """For an edit, a denial and an approval of all calls, nbconvert's HTML and Markdown say who decided, when, and what
+    changed.
+    """
     cell = ask(kernel, "[call('f', x=1), call('f', x=2), call('f', x=3)]")
     kernel.click("Edit")
     fields = kernel.wait_until(
@@ -450,7 +462,7 @@ def test_the_saved_notebook_tells_the_whole_story(kernel):
 
 
 def test_sizes_are_bounded(kernel):
-    """A tool result of 5 MB and an argument of 300 kB make outputs of some hundred kilobytes; the Result has all of it."""
+    """A result of 5 MB and an argument of 300 kB make outputs of some hundred kilobytes. The Result has all of it."""
     kernel.execute("def big(text: str) -> str:\n    'Big.'\n    return 'z' * 5_000_000")
     cell = ask(kernel, "call('big', text='y' * 300_000)", "-t big")
     kernel.click("Approve")
@@ -462,7 +474,7 @@ def test_sizes_are_bounded(kernel):
 
 
 def test_a_run_that_a_tool_begins_asks_on_the_page(kernel):
-    """The card of a tool's own `agent()` can be clicked, though what a tool displays is data of its call."""
+    """A tool calls `agent()`. The card of this inner run can be clicked, although the displays of a tool belong to its call."""
     kernel.execute(
         "def delegate(x: int) -> str:\n"
         "    '''Ask another model.'''\n"

@@ -1,4 +1,4 @@
-"""Tab on the magic line, asked of a live kernel as a front-end asks."""
+"""Tab on the option line: a live kernel is asked in the same way as by a front-end."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def kernel():
         )
         assert live.execute("%%toolloop -s review_talk --model lesson\nhi", timeout=90).status == "ok"
         live.request("complete_request", {"code": "%%toolloop --model ", "cursor_pos": 19})
-        waited = "import time\nfrom toolloop_jupyter.core.models import litellm_loaded as loaded\nwhile not loaded(): time.sleep(0.1)"
+        waited = "import time\nfrom toolloop_jupyter.core.models import is_litellm_loaded as loaded\nwhile not loaded(): time.sleep(0.1)"
         assert live.execute(waited, timeout=90).status == "ok", "Tab on --model has begun the import"
         yield live
 
 
 def complete(kernel, code):
-    """The matches at the end of the code's first line, and the seconds that they took."""
+    """Return (the matches at the end of the code's first line, the seconds that they took)."""
     began = time.monotonic()
     reply = kernel.request("complete_request", {"code": code, "cursor_pos": len(code.split("\n")[0])})
     return reply["matches"], time.monotonic() - began
@@ -63,14 +63,14 @@ def test_completion(kernel, line, match):
 
 
 def test_no_python_among_the_answers(kernel):
-    """An option line is no Python: nothing of Jedi's stands among the matches, above the prompt."""
+    """An option line is not Python: none of Jedi's completions is among the matches."""
     assert complete(kernel, "%%toolloop --model toolloop/d\nhi")[0] == ["toolloop/demo"]
     assert complete(kernel, "%%toolloop --images a")[0] == ["always", "auto"]
     assert "print" in complete(kernel, "pri")[0]
 
 
 def test_unloading_gives_python_its_completion_back(kernel):
-    """`%unload_ext` takes our part out of the completer."""
+    """`%unload_ext` removes our part from the completer."""
     kernel.execute("%unload_ext toolloop_jupyter")
     assert "toolloop/demo" not in complete(kernel, "%%toolloop --model toolloop/d")[0]
     assert kernel.execute("print('_jedi_matches' in vars(get_ipython().Completer))").stdout == "False\n"
@@ -79,14 +79,14 @@ def test_unloading_gives_python_its_completion_back(kernel):
 
 
 def test_the_prompt_is_not_completed_as_options(kernel):
-    """Below the option line nothing of ours is offered."""
+    """Below the option line, we offer no completions."""
     code = "%%toolloop --tools search_code\nReview sea"
     matches = kernel.request("complete_request", {"code": code, "cursor_pos": len(code)})["matches"]
     assert "--tools" not in matches
 
 
 def test_each_match_has_a_type(kernel):
-    """A front-end is told what each match is, and gets the words of `%toolloop` before its options."""
+    """The front-end gets the type of each match. The commands of `%toolloop` come before its options."""
     reply = kernel.request("complete_request", {"code": "%toolloop ", "cursor_pos": 10})
     types = [one["type"] for one in reply["metadata"]["_jupyter_types_experimental"]]
     assert types == sorted(types)

@@ -25,7 +25,7 @@ def kernel():
 
 
 def test_a_click_that_comes_back(kernel):
-    """The doctor shows a button and says that the click arrived; nothing stays open."""
+    """The doctor shows a button, and says that the click arrived. No widget stays open."""
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=True)
     after = kernel.submit("print('AFTER')")
     kernel.click("Click me")
@@ -37,14 +37,14 @@ def test_a_click_that_comes_back(kernel):
 
 
 def test_nobody_clicks(kernel):
-    """Without a click the doctor says so in time, and how to ask otherwise."""
+    """Without a click, the doctor ends after its wait, and says how else a person can be asked."""
     cell = kernel.execute("%toolloop doctor --wait 0.5", allow_stdin=True)
     assert "nobody clicked within 0.5 s" in cell.text
     assert "ToolLoop.ask = 'input'" in cell.text
 
 
 def test_a_client_without_a_keyboard(kernel):
-    """Where no `input()` is answered the button is shown all the same: a click counts, for later approvals too."""
+    """If the client answers no `input()`, the button is still shown. A click on it also counts for later approvals."""
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=False)
     kernel.click("Click me")
     kernel.wait(cell)
@@ -54,7 +54,7 @@ def test_a_client_without_a_keyboard(kernel):
 
 
 def test_nobody_there(kernel):
-    """In a run without a keyboard the doctor waits some seconds, and says what becomes of approvals."""
+    """In a run without a keyboard, the doctor waits some seconds, and says what happens to approvals."""
     kernel.execute("from toolloop_jupyter.notebook.live import asking; asking._Clicks.arrive = None")
     cell = kernel.execute("%toolloop doctor", allow_stdin=False)
     assert (
@@ -65,7 +65,7 @@ def test_nobody_there(kernel):
 
 
 def test_an_interrupt_ends_the_wait(kernel):
-    """■ while the doctor waits ends the wait, not the examination: the table comes, and the queued cell runs."""
+    """■ ends only the doctor's wait for a click: the doctor still shows its table, and the queued cell runs."""
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=True)
     after = kernel.submit("print('AFTER')")
     kernel.button("Click me")
@@ -78,7 +78,7 @@ def test_an_interrupt_ends_the_wait(kernel):
 
 
 def test_cells_that_cannot_await(kernel):
-    """`%autoawait off` is seen."""
+    """The doctor reports `%autoawait off`."""
     kernel.execute("%autoawait off")
     try:
         cell = kernel.execute("%toolloop doctor --wait 0.1", allow_stdin=True)
@@ -94,14 +94,14 @@ def test_a_model_that_answers_and_one_that_is_not_there(kernel):
 
 
 def test_a_mistake(kernel):
-    """A word that the doctor does not know is one line."""
+    """For a word that the doctor does not know, the error has one line."""
     assert kernel.execute("%toolloop doctor --mdel x").text.strip() == (
         "toolloop: write: %toolloop doctor [--model MODEL] [--wait SECONDS]"
     )
 
 
 def test_without_ipywidgets(start_kernel):
-    """Without ipywidgets the doctor says in one line what to install, and a run asks by typing instead of by cards."""
+    """Without ipywidgets, the doctor says in one line what to install. A run then asks by typing, not by cards."""
     live = start_kernel()
     live.execute(
         "import sys; sys.modules['ipywidgets'] = None  # as if it were not installed\n%load_ext toolloop_jupyter"

@@ -1,4 +1,4 @@
-"""LiteLLM's documentation example in a notebook: only the import line differs."""
+"""The example of LiteLLM's documentation in a notebook: only the import line is different."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from support.servers import answer, calls
 
 
 def test_documentation_example_in_a_cell(serve, product):
-    """The same in a notebook cell, sync, on each supported stack; the next cell runs, too."""
+    """The example works in a cell, with its sync calls, on each supported stack. The next cell runs, too."""
     script = [
         calls(("search_code", {"query": "TODO"}), ("read_file", {"path": "app.py"})),
         answer('{"summary": "One bug.", "bugs": ["main does nothing"]}'),

@@ -1,4 +1,4 @@
-"""When LiteLLM is imported in a notebook: for whom, at which moment, and what a person sees meanwhile."""
+"""LiteLLM's import in a notebook: when it happens, for which models, and what a person sees meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kernel():
 
 
 def test_a_lesson_stays_small(kernel):
-    """Runs of models of ours are answered without LiteLLM, also when the kernel is idle before and after: under 120 MB."""
+    """Our own models answer without LiteLLM, also if the kernel is idle before and after: the kernel takes less than 120 MB."""
     runs = kernel.run_all(LOAD)
     kernel.settle(2.5)  # a student reads
     assert kernel.execute(STATE).stdout == "False True False\n"
@@ -47,13 +47,15 @@ def test_a_lesson_stays_small(kernel):
 
 
 def test_a_providers_default_model_imports_it(kernel):
-    """For a default model of a provider, LiteLLM is imported before the first run. The garbage collector is on again then."""
+    """If the default model is a provider's, LiteLLM is imported before the first run. Afterwards, the garbage collector is on
+    again.
+    """
     kernel.execute(f"{LOAD}\n%config ToolLoop.model = 'openai/o3'")
     kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", what="litellm")
 
 
 def begun(kernel) -> bool:
-    """Whether the import goes on, or is over."""
+    """Return whether the import goes on, or is over."""
     loaded, _, goes_on = kernel.execute(STATE).stdout.split()
     return "True" in (loaded, goes_on)
 
@@ -67,7 +69,7 @@ def begun(kernel) -> bool:
     ],
 )
 def test_a_name_that_needs_it_starts_the_import(kernel, cell):
-    """A default or a session with another model starts the import at once, also after runs of ours."""
+    """If a default or a session has a provider's model, the import begins at once, even after runs of our own models."""
     kernel.run_all(SLOW_IMPORT, LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%toolloop --model m")
     assert not begun(kernel)
     kernel.execute(cell)
@@ -75,7 +77,7 @@ def test_a_name_that_needs_it_starts_the_import(kernel, cell):
 
 
 def test_the_import_is_none_of_a_runs_time(kernel):
-    """A cell whose model needs LiteLLM says that it is loaded, and has its whole --timeout after that."""
+    """If a cell's model needs LiteLLM, the cell says that LiteLLM is loaded. After that, it has its whole --timeout."""
     with ScriptedServer([answer("Hello.")]) as server:
         kernel.run_all(f"{slow_import(10)}{KEY}", LOAD)
         run = kernel.submit(
@@ -92,7 +94,7 @@ def test_the_import_is_none_of_a_runs_time(kernel):
 
 @pytest.mark.parametrize("way", ["agent", "run", "awaited"])
 def test_a_call_of_the_api_says_so_too(kernel, way):
-    """The API's calls, which show nothing by themselves, say in one line that they wait for the import, and take it back."""
+    """A call of the API shows nothing itself. While it waits for the import, a line says so, and disappears afterwards."""
     with ScriptedServer([answer("Hello.")] * 2) as server:
         kernel.run_all(SLOW_IMPORT, "import asyncio\nfrom toolloop_jupyter import *")
         model = f"Harness.TOOL_LOOP, model='openai/m', api_base={server.base_url!r}, api_key=key"
@@ -110,7 +112,9 @@ def test_a_call_of_the_api_says_so_too(kernel, way):
 
 
 def test_a_fallback_says_so_too(kernel):
-    """A cell whose model is ours says at its head that its fallback waits for the import, and takes it back."""
+    """A cell's model is one of ours, and its fallback needs LiteLLM: the line above the run says that it waits for the
+    import, and disappears afterwards.
+    """
     with ScriptedServer([answer("Hello.")]) as server:
         kernel.run_all(
             SLOW_IMPORT,
@@ -127,7 +131,7 @@ def test_a_fallback_says_so_too(kernel):
 
 
 def test_stopped_while_it_waits(kernel):
-    """An interrupt during the import ends the run: no call, no cost, nothing left behind."""
+    """An interrupt during the import ends the run. There is no model call, no cost, and nothing is left behind."""
     kernel.run_all(SLOW_IMPORT, LOAD)
     run = kernel.submit("%%toolloop -m openai/m --api-base http://127.0.0.1:9 --api-key key\nHi")
     kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
@@ -140,7 +144,7 @@ def test_stopped_while_it_waits(kernel):
 
 
 def test_the_door_stays_open(kernel):
-    """Code that calls LiteLLM itself finds models of ours there, after a run without it."""
+    """After a run without LiteLLM, code that calls LiteLLM itself can still use our models."""
     door = "import litellm; from toolloop_jupyter.teaching import use_with_litellm; use_with_litellm(m.model)"
     ask = "print((await litellm.acompletion(model=m.model, messages=[{'role': 'user', 'content': 'Hi'}])).choices[0].message.content)"
     runs = kernel.run_all(

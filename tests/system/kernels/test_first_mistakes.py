@@ -1,4 +1,4 @@
-"""The first mistakes of a beginner, in a live kernel without a key: each is one line that says what to type next."""
+"""The first mistakes of a beginner, in a live kernel without a key: for each, one line says what to type next."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kernel():
 
 
 def last_line(kernel, cell):
-    """The error of a cell, which must be all that it says on one line (or a few, of a difference)."""
+    """Return the error of a cell. It must be one line (a difference may have a few), and nothing else may be shown."""
     done = kernel.execute(cell)
     assert done.status == "error", done.text
     assert "Traceback" not in done.text
@@ -107,19 +107,19 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("cell", "told"), MISTAKES, ids=[cell[:40] for cell, _ in MISTAKES])
 def test_one_line_that_helps(kernel, cell, told):
-    """The cell fails with this line, and nothing else is on the screen but the run's head and foot."""
+    """The cell fails with this line. Beside it, only the first and the last line of the run are shown."""
     assert last_line(kernel, cell).startswith(told)
 
 
 def test_a_failed_run_says_why_once(kernel):
-    """The reason is the cell's error; it does not stand in the transcript a second time."""
+    """The reason is the cell's error. The transcript does not repeat it."""
     done = kernel.execute("%%toolloop --model openai/gpt-4o --as failed\nhi")
     assert done.text.count("There is no key") == 1
     assert "There is no key" in kernel.execute("print(failed.error)").stdout
 
 
 def test_a_forgotten_await_says_so(kernel):
-    """An aagent() without await says what to write, as a cell's value and where its answer is asked for."""
+    """Without await, `aagent()` says what to write, both as a cell's value and when its answer is read."""
     said = kernel.execute("later = aagent(Harness.TOOL_LOOP, 'hi', model=MODEL)\nlater")
     assert said.value == "<nothing has run yet: write `await aagent(…)`>"
     assert "so there is no .text: write `await aagent(…)`" in kernel.execute("later.text").outputs[-1].text
@@ -127,7 +127,7 @@ def test_a_forgotten_await_says_so(kernel):
 
 
 def test_asyncio_run_says_what_to_write_instead(kernel):
-    """`asyncio.run(aagent(…))` fails with Python's error and a line of ours; on anything else there is only Python's."""
+    """`asyncio.run(aagent(…))` fails with Python's error, and a line of ours. For other code, there is only Python's error."""
     hint = "toolloop: a notebook's event loop is running already: write `await aagent(…)`, or call agent(…), which waits by itself.\n"
     kernel.execute("import asyncio\nasync def other():\n    pass")
     assert kernel.execute("asyncio.run(aagent(Harness.TOOL_LOOP, 'hi', model=MODEL))").stderr == hint
@@ -135,7 +135,7 @@ def test_asyncio_run_says_what_to_write_instead(kernel):
 
 
 def test_a_check_prints_nothing_or_one_line(kernel):
-    """A check that passes shows nothing at a cell's end; one that fails shows its line, and no code of the package."""
+    """A check that passes shows nothing at the end of a cell. A check that fails shows its line, and no code of the package."""
     assert kernel.execute("%%toolloop -t double --as checked\nDouble 4").status == "ok"
     assert kernel.execute("checked.assert_called(double, x=4)").outputs == []
     line = last_line(kernel, "checked.assert_called(double, x=5)")
@@ -143,7 +143,9 @@ def test_a_check_prints_nothing_or_one_line(kernel):
 
 
 def test_cells_that_only_look_like_ours_are_left_alone(kernel):
-    """Python with our magic in a text or a comment, a line magic among code, and other cell magics run as they are."""
+    """These run unchanged: Python code with our magic in a text or a comment, a line magic inside code, and other cell
+    magics.
+    """
     for cell, printed in (
         ('t = """\n%%toolloop\nhi\n"""\nprint(len(t))', "15\n"),
         ("%toolloop --tools double\nx = 3\nprint(x)", "3\n"),
@@ -157,7 +159,9 @@ def test_cells_that_only_look_like_ours_are_left_alone(kernel):
 
 
 def test_a_script_that_is_over_says_how_to_go_on(kernel):
-    """The end of a script names its variable and what to do; making the model again starts it again, in a session too."""
+    """At the end of a script, the error names its variable and says what to do. If the model is made again, it starts again,
+    also in a session.
+    """
     make = "lesson = ScriptedModel([text('I look. '), call(double, x=4)], 'It is 8.', 'As I said.')"
     kernel.execute(make)
     assert "It is 8." in kernel.execute("%%toolloop --model lesson -t double -s class\nDouble 4").text
@@ -171,7 +175,7 @@ def test_a_script_that_is_over_says_how_to_go_on(kernel):
 
 
 def test_the_head_names_the_script_by_its_variable(kernel):
-    """The transcript reads the same whenever the model is made again: no numbers of this kernel are in it."""
+    """The transcript is the same each time the model is made again: it has no numbers of this kernel."""
     kernel.execute("story = ScriptedModel('Once.')")
     shown = kernel.execute("%%toolloop --model story --as told\nGo")
     assert shown.text.startswith("story\n")
@@ -180,7 +184,9 @@ def test_the_head_names_the_script_by_its_variable(kernel):
 
 
 def test_a_session_keeps_what_its_first_cell_said(kernel):
-    """Tools, model and permissions hold for the session; others that come later are said, with those that are gone."""
+    """Tools, model and permissions of the first cell hold for the session. If a later cell names others, a line says which
+    are new and which are gone.
+    """
     kernel.execute("def half(x: float) -> float:\n    'Halve.'\n    return x / 2")
     kernel.execute("%%toolloop -s talk -t double -p ask\nDouble 2")
     again = kernel.execute("%%toolloop -s talk\nDouble 3")

@@ -65,7 +65,7 @@ def test_a_quiet_wait_ends_at_once(live, way):
     assert stop(live, cell) < 0.5
     assert cell.error.split(":")[0] in ("CancelledError", "Interrupted")
     live.wait(after)
-    # In sync code the run's own end is that of the cell: no failure, so nothing behind it is dropped.
+    # In sync code, the end of the run is the end of the cell. The cell has not failed, so the queued cells run.
     assert (after.status, cell.status) in (("ok", "ok"), ("ok", "error"), ("aborted", "error"))
     assert after.status == "ok" or cell.error.startswith("CancelledError")
     still_works(live, ["cleaned up", "next"] if after.status == "ok" else ["cleaned up"])
@@ -161,7 +161,7 @@ def test_stop_after_a_cell_ended_inside_a_callback(live):
     second = live.submit("print(await attended(run))")
     live.settle(
         0.3
-    )  # ipykernel 6 begins it now, inside the callback's wait; 7.4 holds it back until that ends
+    )  # ipykernel 6 begins the cell now, while the callback waits; ipykernel 7.4 begins it after the callback has ended
     inner = live.click("Inner")
     live.wait_until(lambda: not inner.open)
     assert stop(live, second) < 0.5

@@ -40,7 +40,9 @@ CELLS = {
 
 @pytest.mark.parametrize("mode", ["Context", "Verbose"])
 def test_no_output_has_it(kernel, tmp_path, mode):
-    """Cells that fail at an echoing server, mistakes, dry runs, recordings and exports, also under `%xmode Verbose`."""
+    """Cells that fail at a server which repeats the request, mistakes, dry runs, recordings and exports have no key, also
+    under `%xmode Verbose`.
+    """
     kernel.execute(f"%xmode {mode}")
     with echoing() as server:
         for cell in CELLS.values():
@@ -55,7 +57,7 @@ def test_no_output_has_it(kernel, tmp_path, mode):
 
 
 def test_an_interrupted_call_under_verbose(kernel):
-    """■ during a sync call with a key, with `%xmode Verbose`: no frame of this package shows it."""
+    """■ during a sync call with a key, under `%xmode Verbose`: no frame of this package shows the key."""
     kernel.execute("%xmode Verbose")
     with ScriptedServer([answer("late", stall=20.0)]) as server:
         before = len(kernel.messages)
@@ -91,7 +93,7 @@ def test_a_key_typed_into_a_cell_is_refused(kernel, line):
 
 
 def test_kept_history_and_recordings_have_no_key(kernel, tmp_path):
-    """A run that works, with --keep-history and --record: neither the outputs nor the files have the key."""
+    """A run succeeds with --keep-history and --record: neither the outputs nor the files have the key."""
     kernel.execute("%xmode Context")
     with ScriptedServer([calls(("nothing", {})), answer("Fine.")]) as server:
         before = len(kernel.messages)

@@ -1,4 +1,4 @@
-"""`%%toolloop` in a live kernel, as a front-end drives it: the main job, its mistakes and its settings."""
+"""`%%toolloop` in a live kernel, which the tests use as a front-end does: the main job, its mistakes and its settings."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def kernel():
 
 
 def run(kernel, cell, **options):
-    """Run one cell to its end; the first one also waits for litellm's import."""
+    """Run one cell to its end. The first cell also waits for litellm's import."""
     return kernel.execute(cell, timeout=120, **options)
 
 
 def test_demo_run(kernel):
-    """A cell without a model runs on the demonstration model: a call, its result, an answer, a footer."""
+    """A cell without a model uses the demonstration model. It shows a call, its result, an answer and a last line."""
     done = run(kernel, "%%toolloop --tools double --as r\nPlease double 21")
     assert done.status == "ok"
     assert "double(x=21)" in done.text
@@ -70,7 +70,7 @@ def test_demo_run(kernel):
 
 @pytest.mark.parametrize(("click", "ran"), [("Approve", "[7]"), ("Deny", "[]")])
 def test_click_while_the_cell_runs(kernel, click, ran):
-    """A click reaches the waiting cell; the queued next cell runs after it."""
+    """A click reaches the waiting cell. The queued cell runs after it."""
     run(kernel, "runs.clear()")
     cell = kernel.submit("%%toolloop -p ask -t double --as r\nDouble 7", allow_stdin=True)
     after = kernel.submit("print(runs, r.approvals[0].decision.by, r.stop_reason)")
@@ -81,7 +81,9 @@ def test_click_while_the_cell_runs(kernel, click, ran):
 
 
 def test_prompt_and_requests_through_the_real_client(kernel, serve):
-    """Through litellm's client: the prompt byte for byte, the schema, the streamed call, the result, then no more."""
+    """With litellm's real client, the requests have the prompt byte for byte, the schema, the streamed call and the result,
+    and nothing more.
+    """
     server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
     prompt = 'f-string {x}, {{nope}}, $HOME, 100%, !ls, "q"'
     done = run(
@@ -108,14 +110,16 @@ def test_prompt_and_requests_through_the_real_client(kernel, serve):
 
 
 def test_output_model_and_bound_method(kernel):
-    """`--output` gives a model instance; a bound method is a tool."""
+    """`--output` gives an instance of the model. A bound method can be a tool."""
     done = run(kernel, '%%toolloop -t shelf.find --output Book --as b\nFind the book "Momo"')
     assert done.status == "ok", done.text
     assert run(kernel, "print(type(b.output).__name__, b.calls[0].name)").stdout == "Book find\n"
 
 
 def test_one_mapping_for_all_cells_of_a_session(kernel):
-    """The permissions that a session keeps are no mistake in a cell with other tools; in a cell of its own a slip is one."""
+    """The permissions of a session may have rules for tools that a later cell lacks. In a single cell, a misspelt name in a
+    rule is a mistake.
+    """
     run(
         kernel,
         "class Door:\n"
@@ -131,7 +135,7 @@ def test_one_mapping_for_all_cells_of_a_session(kernel):
 
 
 def test_session_goes_on_and_is_listed(kernel):
-    """Two cells of one session share the conversation."""
+    """Two cells of one session share the conversation, and `%toolloop` lists the session."""
     run(kernel, "%%toolloop -s talk -t double\nDouble 2", silent=False)
     run(kernel, "%%toolloop -s talk --append -t double\nDouble 3")
     history = run(kernel, "h = %toolloop history talk\nprint([m['role'] for m in h])")
@@ -189,7 +193,7 @@ def test_session_goes_on_and_is_listed(kernel):
     ],
 )
 def test_a_mistake_is_one_line_and_an_error(kernel, cell, message):
-    """A mistake gives one clear line without a traceback, and the cell counts as failed."""
+    """A mistake gives one clear line without a traceback. The cell counts as failed."""
     done = run(kernel, cell)
     assert done.status == "error"
     assert done.text.startswith(message)
@@ -198,7 +202,7 @@ def test_a_mistake_is_one_line_and_an_error(kernel, cell, message):
 
 
 def test_a_literal_key_is_refused_and_not_repeated(kernel):
-    """A key typed into the cell is refused with the reason, and does not show up in the message."""
+    """A key that is typed into the cell is refused, and the message has the reason, but not the key."""
     done = run(kernel, "%%toolloop --api-key sk-abc123def456ghi789jkl0\nhi")
     assert done.status == "error"
     assert "takes the NAME of a variable" in done.text
@@ -206,7 +210,7 @@ def test_a_literal_key_is_refused_and_not_repeated(kernel):
 
 
 def test_redefined_tool_is_the_new_one(kernel):
-    """A function that is defined again is the new one at the next run."""
+    """If a function is defined again, the next run uses the new function."""
     run(kernel, 'def pick(x: int) -> str:\n    "Pick."\n    return "old"')
     run(kernel, "%%toolloop -t pick --as r\nPick 1")
     run(kernel, 'def pick(x: int) -> str:\n    "Pick."\n    return "new"')
@@ -223,7 +227,7 @@ def test_marked_tools_are_the_default(kernel):
 
 
 def test_defaults_are_set_and_reset(kernel):
-    """`%toolloop --…` and `%config` work on the same settings."""
+    """`%toolloop --…` and `%config` change the same settings."""
     assert "ask" in run(kernel, "%toolloop --permissions ask --tools double").stdout
     assert run(kernel, "%config ToolLoop.permissions").text.strip("'") == "ask"
     run(kernel, "%config ToolLoop.permissions = 'full'")
@@ -241,7 +245,7 @@ def test_help_documents_the_options(kernel):
 
 
 def test_run_cell_magic_and_time(kernel):
-    """The registered magic works in sync code, as within `%%time`."""
+    """The registered magic works in sync code, for example inside `%%time`."""
     done = run(
         kernel, "x = get_ipython().run_cell_magic('toolloop', '-t double', 'Double 8')\nprint(x.stop_reason)"
     )
@@ -255,7 +259,7 @@ def test_run_cell_magic_and_time(kernel):
 
 @pytest.mark.parametrize("where", ["approval", "tool", "model"])
 def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
-    """■ ends the run with one line; the history is valid and the same session goes on."""
+    """■ ends the run with one line. The history is valid, and the same session continues."""
     server = serve(
         [{**answer("late"), "stall": 20} if where == "model" else calls(("slow", {"s": 90})), answer("no")]
     )
@@ -282,7 +286,7 @@ def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
 
 
 def test_a_failed_run_is_an_error_of_the_cell(kernel, serve):
-    """A provider that fails for good gives one line that says what to set, and the cell counts as failed."""
+    """If a provider fails for good, one line says what to set. The cell counts as failed."""
     server = serve([{"status": 401, "body": {"error": {"message": "bad key sk-secret-secret-1"}}}])
     done = run(kernel, f"%%toolloop --model openai/stub --api-base {server.base_url} --api-key KEY\nhi")
     assert done.status == "error"
@@ -306,7 +310,9 @@ def test_dry_run_sends_nothing(kernel, serve):
 
 
 def test_step_mode_holds_before_each_call(kernel, serve):
-    """`--step` waits for Next before a model call and before a tool call, and shows what the server then gets."""
+    """With `--step`, a run waits for Next before a model call and before a tool call. It shows exactly what the server then
+    gets.
+    """
     server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
     cell = kernel.submit(
         f"%%toolloop --step --model openai/stub --api-base {server.base_url} --api-key KEY -t double --as r\nDouble 4",
@@ -326,7 +332,7 @@ def test_step_mode_holds_before_each_call(kernel, serve):
 
 
 def test_policy_variable_and_a_tool_of_its_own_mind(kernel):
-    """`--permissions` takes a variable with a policy; what it lets through is not asked."""
+    """`--permissions` takes a variable with a policy. Nobody is asked about a call that the policy allows."""
     run(kernel, "policy = {'double': 'full', '*': 'ask'}")
     done = run(kernel, "%%toolloop -t double -p policy --as r\nDouble 5")
     assert "✓ double(x=5)  approved by the policy" in done.text
@@ -334,7 +340,7 @@ def test_policy_variable_and_a_tool_of_its_own_mind(kernel):
 
 
 def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path):
-    """--keep-history keeps the messages in the notebook's outputs; `%toolloop resume` goes on with them."""
+    """--keep-history keeps the messages in the notebook's outputs. `%toolloop resume` continues the conversation."""
     done = run(kernel, "%%toolloop -s diary --keep-history -t double\nDouble 6")
     kept = [o.data for o in done.outputs if "application/vnd.toolloop.conversation+json" in o.data]
     assert len(kept) == 1
@@ -352,7 +358,7 @@ def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path)
 
 
 def test_export_and_show(kernel, tmp_path):
-    """The last run is shown again, and written as Markdown, HTML and JSON."""
+    """The last run can be shown again, and written as Markdown, HTML and JSON."""
     run(kernel, "%%toolloop -t double\nDouble 21")
     assert "`double` says: `42`" in run(kernel, "%toolloop show").text
     for ending in ("md", "html", "json"):
@@ -363,7 +369,7 @@ def test_export_and_show(kernel, tmp_path):
 
 
 def test_save_and_load(kernel, tmp_path):
-    """A session's conversation goes to a file and comes back under another name."""
+    """A session's conversation is written to a file, and loaded under another name."""
     run(kernel, "%%toolloop -s keepme -t double\nDouble 2")
     target = tmp_path / "talk.json"
     assert "saved 4 messages" in run(kernel, f"%toolloop save keepme {target.as_posix()}").stdout
@@ -371,7 +377,7 @@ def test_save_and_load(kernel, tmp_path):
 
 
 def test_show_renders_streams(kernel):
-    """`show()` renders the streams of the API in the cell, sync and async, and gives back the Result."""
+    """`show()` shows the sync and async streams of the API in the cell, and returns the Result."""
     done = run(
         kernel,
         "a = show(agent(Harness.TOOL_LOOP, 'Double 3', model=M, tools=[double], stream=True))\n"
@@ -383,7 +389,9 @@ def test_show_renders_streams(kernel):
 
 
 def test_show_renders_litellms_own_streams(kernel, serve):
-    """A stream of `litellm.aagent` in the cell: its card decides, its Result comes back, and a second show() repeats it."""
+    """A stream of `litellm.aagent` is shown in the cell. Its card decides, its Result is returned, and a second show()
+    repeats it.
+    """
     pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
     server = serve([calls(("double", {"x": 8})), answer("Sixteen.")])
     keywords = f"model='openai/stub', api_base='{server.base_url}', api_key='{'k' * 8}', tools=[double], permissions='ask'"
@@ -403,7 +411,7 @@ def test_show_renders_litellms_own_streams(kernel, serve):
 
 
 def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
-    """`agent(permissions="ask")` puts up the card in the cell; the Result as a value shows its transcript."""
+    """`agent(permissions="ask")` shows only the card in the cell. If the Result is the cell's value, its transcript is shown."""
     cell = kernel.submit(
         "res = agent(Harness.TOOL_LOOP, 'Double 11', model=M, tools=[double], permissions='ask')\nprint(res.tool_results[0].value)",
         allow_stdin=True,
@@ -418,7 +426,7 @@ def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
 
 
 def test_unload(kernel):
-    """`%unload_ext` takes the magics back out, and `%load_ext` brings them again."""
+    """`%unload_ext` removes the magics, and `%load_ext` registers them again."""
     assert run(kernel, "%unload_ext toolloop_jupyter").status == "ok"
     assert "not found" in run(kernel, "%toolloop").text
     assert run(kernel, "%load_ext toolloop_jupyter").status == "ok"
@@ -426,7 +434,9 @@ def test_unload(kernel):
 
 
 def test_record_and_replay(kernel, serve, tmp_path):
-    """A recorded cell runs again without its server: same answer, same transcript but for the times; the head says which."""
+    """A recorded cell runs again without its server. It gives the same answer and, except for the times, the same transcript.
+    The line above the run says that it is a replay.
+    """
     server = serve([calls(("double", {"x": 4}), content="Let me see. "), answer("It is 8.")])
     tape = tmp_path / "lesson.jsonl"
     cell = "%%toolloop {} -t double --as r\nDouble 4"
@@ -447,7 +457,7 @@ def test_record_and_replay(kernel, serve, tmp_path):
 
 
 def test_a_tool_without_docstring_is_told_once(kernel):
-    """The person is told, once, that the model gets no description."""
+    """If a tool has no docstring, a note says once that the model gets no description."""
     run(kernel, "def bare(x: int) -> int:\n    return x")
     assert (
         "no docstring, so the model gets no description of: bare"
@@ -457,7 +467,7 @@ def test_a_tool_without_docstring_is_told_once(kernel):
 
 
 def test_a_very_long_run_stays_small(kernel):
-    """Early calls of a run of 150 steps are one line each in the saved outputs."""
+    """In a run of 150 steps, each early call is one line in the saved outputs."""
     run(kernel, "long = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')")
     done = run(kernel, "%%toolloop --model long -t double --max-model-calls 200\ngo")
     blocks = done.html.split('class="tlj tlj-call"')[1:]
@@ -467,7 +477,7 @@ def test_a_very_long_run_stays_small(kernel):
 
 
 def test_a_cell_never_has_more_outputs_than_a_front_end_shows(kernel):
-    """JupyterLab hides all outputs after the 50th: a long run puts its finished ones together, and loses none."""
+    """JupyterLab hides all outputs after the 50th. A long run joins its finished outputs, and loses none."""
     run(kernel, "talk = ScriptedModel(*[[f'step {n}. ', call('double', x=n)] for n in range(60)], 'end')")
     done = run(kernel, "%%toolloop --model talk -t double --as r\ngo")
     assert len(done.outputs) <= 41
@@ -479,7 +489,7 @@ def test_a_cell_never_has_more_outputs_than_a_front_end_shows(kernel):
 
 
 def test_a_session_asks_by_card_only_where_nobody_reads_its_stream(kernel):
-    """session.run() puts up the card; the reader of session.stream() answers by itself; show() asks once."""
+    """session.run() shows the card. The reader of session.stream() answers itself. show() asks once."""
     run(
         kernel,
         "def fresh(): return agent_session(Harness.TOOL_LOOP, model=M, tools=[double], permissions='ask')",

@@ -1,4 +1,6 @@
-"""Connections in a live kernel of each stack: cards, ■, a cell that runs again, Tab, the doctor, and what the kernel's end leaves."""
+"""Connections in a live kernel of each stack: cards, ■, a cell that runs again, Tab, the doctor, and what is left when the
+kernel ends.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def kernel(stack):
 
 
 def test_a_card_asks_and_the_click_runs_it(kernel):
-    """`--tools files` in a cell that is "full": a card with the server's name and its claim; the click runs the call."""
+    """`--tools files` in a cell with "full" permissions: a card shows the server's name and its claim. The click runs the
+    call.
+    """
     kernel.execute("m = ScriptedModel(call('add', a=1, b=2), 'Three.')")
     cell = kernel.submit("%%toolloop --model m --tools files -p full --as r\nAdd.", allow_stdin=True)
     kernel.button("Approve")
@@ -61,13 +65,15 @@ def test_a_card_asks_and_the_click_runs_it(kernel):
 
 
 def has_ended(kernel, sent):
-    """Whether the kernel has said that it is done with a message."""
+    """Return whether the kernel has said that it is done with a message."""
     said = [one for one in kernel.messages if one["parent_header"].get("msg_id") == sent]
     return any(one["content"].get("execution_state") == "idle" for one in said)
 
 
 def test_a_question_is_a_form_on_a_card(kernel):
-    """What a server asks in a call is a card with its words and a form; "Send" sends it, and the record says so."""
+    """A server's question during a call is a card with the server's words and a form. "Send" sends the form, and the record
+    says so.
+    """
     kernel.execute("m = ScriptedModel(call('book'), 'Booked.')")
     cell = kernel.submit("%%toolloop --model m --tools files.book --as r\nBook.", allow_stdin=True)
     kernel.click("Approve")
@@ -107,7 +113,7 @@ seen, shop, rest = [], mcp_server.make_server(), contextlib.ExitStack()
 
 @pytest.mark.parametrize("awaited", [True, False])
 def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited, tmp_path):
-    """■ in a call: the run ends, the server gets the protocol's cancel, the next call goes over the same connection."""
+    """■ during a call ends the run, and the server gets the protocol's cancel. The next call uses the same connection."""
     begun = tmp_path / "begun"
     kernel.execute(
         f"{WATCH}begun = {str(begun)!r}\n"
@@ -144,7 +150,9 @@ TRANSPORTS = {
 @pytest.mark.parametrize("awaited", [True, False])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_each_transport_does_it_all(kernel, transport, awaited, tmp_path):
-    """In memory, over stdio and over streamable HTTP, awaited and not: list, call, progress, error, ■ in a call, and the next call."""
+    """In memory, over stdio and over HTTP, awaited and not: list, call, progress, error, ■ during a call, and the next call
+    all work.
+    """
     begun = tmp_path / "begun"
     made = kernel.execute(
         f"{WATCH}begun = {str(begun)!r}\none = {TRANSPORTS[transport]}\nprint(len(one.tools))", timeout=120
@@ -168,7 +176,7 @@ def test_each_transport_does_it_all(kernel, transport, awaited, tmp_path):
 
 
 def test_a_cell_that_runs_again_leaves_one_server(kernel):
-    """The cell that connects runs again, and is changed and runs: each time one server is left."""
+    """The cell that connects runs again, and runs again after a change: each time, exactly one server is left."""
     for code in (CONNECT, CONNECT, CONNECT.replace("connect(", "connect( ")):
         assert kernel.execute(code).status == "ok"
         done = "import time; until = time.time() + 20\nwhile len(list_processes()) > 1 and time.time() < until: time.sleep(0.05)"
@@ -206,8 +214,9 @@ async def many(count):  # ten at a time
 
 
 def test_many_connections_calls_and_cancels_leave_nothing(kernel):
-    """50 connections with a call and a cancelled call each, ten at a time, half of them over stdio: each cancel is heard by its
-    server, and then there is not a process, thread, task or file descriptor more.
+    """50 connections make a call and a cancelled call each, ten at a time, half of them over stdio.
+
+    Each server hears its cancel. Afterwards, no additional process, thread, task or file descriptor is left.
     """
     assert kernel.execute(f"import time\n{ONCE}{COUNT}").status == "ok"
     first = kernel.execute("await many(4)")
@@ -225,7 +234,7 @@ def test_many_connections_calls_and_cancels_leave_nothing(kernel):
 
 
 def test_a_recorded_run_is_played_again(kernel):
-    """`--record` and `--replay`: the model's words come from the file, and the server is really asked, both times."""
+    """With `--record` and `--replay`, the model's answers come from the file. The server itself is called both times."""
     kernel.execute(
         "import mcp_server; shop = mcp_server.make_server(); lib = connect(shop, permissions='full')\n"
         "m = ScriptedModel(call('shout', text='hey'), 'It said HEY.')"
@@ -238,7 +247,9 @@ def test_a_recorded_run_is_played_again(kernel):
 
 
 def test_a_recorded_run_is_played_without_its_server(kernel):
-    """`--replay-tools`: in a room without the server, and without the variable, calls are answered from the recording."""
+    """With `--replay-tools`, neither the server nor the variable of its connection is needed: calls are answered from the
+    recording.
+    """
     kernel.execute(
         "shop = mcp_server.make_server(); lib = connect(shop, permissions='full')\n"
         "m = ScriptedModel([call('shout', text='hey'), call('fail')], 'It said HEY.')"
@@ -257,7 +268,7 @@ def test_a_recorded_run_is_played_without_its_server(kernel):
 
 
 def test_a_public_server(kernel):
-    """A server of the package index, as it is installed beside the kernel: connected by its command, called, and let go."""
+    """A server from the package index, installed beside the kernel, is connected by its command, called, and closed."""
     made = kernel.execute(
         "clock = connect([sys.executable, '-m', 'mcp_server_time', '--local-timezone', 'UTC'])\nclock"
     )
@@ -286,7 +297,7 @@ def test_tab_and_the_doctor(kernel):
 
 
 def test_the_end_of_the_kernel_ends_the_servers(kernel):
-    """A kernel that is shut down leaves no server; nothing was printed to any cell's stderr in all of this."""
+    """A kernel that is shut down leaves no server. In all these tests, nothing was printed to a cell's stderr."""
     assert [cell.stderr for cell in kernel.executions.values() if cell.stderr] == []
     pids = [*map(int, kernel.execute("print(*list_processes())").stdout.split())]
     assert pids

@@ -1,4 +1,4 @@
-"""A cell has the code of a script, `asyncio.run(main())`: without and with `%toolloop nest`, on each stack."""
+"""A cell has the code of a script, `asyncio.run(main())`: without `%toolloop nest` and with it, on each stack."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_person_at_a_terminal(ipython, way):
     """Both ways work, and a person can be asked."""
     assert ipython.ask(f"print({FORMS[way].format('lambda: waits(0.01, 5)')})").split() == ["waiting", "5"]
     assert (
-        ipython.ask("print(kernel.in_terminal(), kernel.has_stdin(), kernel.in_kernel())")
+        ipython.ask("print(kernel.is_in_terminal(), kernel.has_stdin(), kernel.is_in_kernel())")
         == "True True False"
     )
 

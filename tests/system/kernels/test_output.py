@@ -248,7 +248,7 @@ def test_a_tools_clear_output_does_not_clear_the_run(live, way):
 
 def test_cell_id_and_stdin(live):
     """The cell's id, and whether a person can answer `input()`, are those of the running request."""
-    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.in_kernel(), kernel.in_terminal())"
+    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.is_in_kernel(), kernel.is_in_terminal())"
     assert live.execute(code, allow_stdin=True).stdout.strip() == "None True True False"
     assert live.execute(code, allow_stdin=False).stdout.strip() == "None False True False"
     message = live.client.session.msg("execute_request", dict(CONTENT, code=code))

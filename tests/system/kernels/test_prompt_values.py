@@ -1,4 +1,4 @@
-"""Values, pictures and files in the prompt of a cell: what goes out, what the page shows, what the saved notebook keeps."""
+"""Values, pictures and files in a cell's prompt: what is sent, what the page shows, and what the saved notebook keeps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(kernel, cell, **options):
 
 
 def fail(kernel, cell):
-    """The one line of a cell's mistake; nothing was sent."""
+    """Run a cell with a mistake, check that nothing was sent, and return the line of the error."""
     before = kernel.execute("print(len(m.requests))").stdout
     done = kernel.execute(cell, timeout=120)
     assert done.status == "error"
@@ -55,7 +55,9 @@ def fail(kernel, cell):
 
 
 def test_a_figure_is_a_picture_at_its_place(kernel):
-    """A figure goes between the words around it; the page shows it small, with its name; other values are named in the head."""
+    """A figure is sent between the words around it. The page shows it small, with its name. The line above the run names the
+    other values.
+    """
     done = run(kernel, "%%toolloop -m m\nWhat is odd in {{fig}} and {{data}}?")
     assert (
         kernel.execute("print(kinds())").stdout
@@ -68,13 +70,13 @@ def test_a_figure_is_a_picture_at_its_place(kernel):
 
 
 def test_a_text_is_sent_byte_for_byte(kernel):
-    """A prompt whose values are all told as text is one text."""
+    """If all values of a prompt become text, the prompt is sent as one text."""
     run(kernel, "%%toolloop -m m\n  {{note}}|\n\nend ")
     assert kernel.execute("print(repr(sent()))").stdout == "'  byte for byte  |\\n\\nend '\n"
 
 
 def test_files_are_attached(kernel):
-    """`--attach` takes files and variables, more than once; they come before the text, by their names."""
+    """`--attach` takes files and variables, more than once. They are sent before the text, with their names."""
     done = run(
         kernel, "%%toolloop -m m --attach report.pdf --attach fig --attach notes.txt --attach data\nCompare."
     )
@@ -92,7 +94,7 @@ def test_files_are_attached(kernel):
 
 
 def test_errors_are_told_as_the_notebook_shows_them(kernel):
-    """An error in a variable, and the last one that the notebook has shown, go with their traceback by cells."""
+    """An error in a variable, and the error that the notebook has shown last, are sent with a traceback that names cells."""
     kernel.execute("def half(x):\n    return x / 0\nerr = None")
     kernel.execute("try:\n    half(1)\nexcept ZeroDivisionError as e:\n    err = e")
     kernel.execute("half(2)")
@@ -109,7 +111,9 @@ def test_errors_are_told_as_the_notebook_shows_them(kernel):
 
 
 def test_a_dry_run_shows_the_parts(kernel):
-    """It has the words, what the other parts are, and the whole request with the beginning of each picture's bytes."""
+    """A dry run shows the words, the kinds of the other parts, and the whole request, in which the bytes of pictures are
+    shortened.
+    """
     done = run(kernel, "%%toolloop -m m --dry-run --attach report.pdf\nSee {{fig}}.")
     assert "[file] See  [image_url] ." in done.text
     assert re.search(r"more characters", done.html)
@@ -141,12 +145,14 @@ def test_a_dry_run_shows_the_parts(kernel):
     ],
 )
 def test_what_cannot_be_sent_is_a_mistake(kernel, line, body, told):
-    """Each is one line, before anything goes out."""
+    """Such a prompt is an error of one line, before anything is sent."""
     assert told in fail(kernel, f"%%toolloop {line}\n{body}")
 
 
 def test_ten_pictures_keep_a_notebook_small(kernel, tmp_path):
-    """Ten noisy photos of more than 0.5 MB each leave less than 2 MB; a conversation that is kept has lines in their place."""
+    """Ten noisy photos of more than 0.5 MB each take less than 2 MB in the notebook. A kept conversation has lines in their
+    place.
+    """
     kernel.execute(
         "photos = [Image.effect_noise((1100, 1100), 90 + n).convert('RGB') for n in range(10)]\n"
         "a, b, c, d, e, f, g, h, i, j = photos"
@@ -179,7 +185,7 @@ def test_ten_pictures_keep_a_notebook_small(kernel, tmp_path):
 
 
 def test_a_prompt_from_python(kernel):
-    """`agent()` and sessions take a list; the Result shown again has the picture, and so have its exports' words."""
+    """`agent()` and sessions accept a list. The Result that is shown again has the picture, and the exports name it."""
     code = (
         "from toolloop_jupyter import agent, Harness\n"
         "r = agent(Harness.TOOL_LOOP, ['See', fig, pathlib.Path('report.pdf')], model=m)\nr"

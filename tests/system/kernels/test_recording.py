@@ -1,4 +1,6 @@
-"""A notebook recorded against a server runs again without it: same events, same answers, same transcript but for times."""
+"""A notebook was recorded with a server and runs again without it: the events and answers are the same, and so is the
+transcript, except for times.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ TIMES = (
 
 
 def without_times(text: str) -> str:
-    """The text without what differs: times, and the word in the head for what the recording does."""
+    """Return the text without the parts that differ: the times, and the word about the recording in the line above a run."""
     text = re.sub(r"(recording to|replayed from) lesson\.jsonl", "TAPE", text)
     for pattern, name in TIMES:
         text = re.sub(pattern, name, text)
@@ -84,7 +86,7 @@ def without_times(text: str) -> str:
 
 
 def run_notebook(kernel: LiveKernel) -> tuple[list[str], str]:
-    """Run the cells as a person does, with the clicks; their outputs in both forms, and the events."""
+    """Run the cells as a person does, with the clicks. Return their outputs in both forms, and the events."""
     shown = []
     for cell, clicks in CELLS:
         running = kernel.submit(cell, allow_stdin=True, stop_on_error=False)
@@ -103,7 +105,7 @@ def run_notebook(kernel: LiveKernel) -> tuple[list[str], str]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """The notebook's run against a server that is gone by now: (the recording, what was shown, the events)."""
+    """Run the notebook with a server, which is gone afterwards. Return (the recording, what was shown, the events)."""
     tape = tmp_path_factory.mktemp("tapes") / "lesson.jsonl"
     with ScriptedServer(SCRIPT) as server, LiveKernel(env={"STUB_KEY": "sk-not-to-be-seen-1234"}) as kernel:
         kernel.execute(SET_UP)
@@ -116,14 +118,16 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def student():
-    """A kernel of somebody without a key and without a server."""
+    """A kernel of a person without a key and without a server."""
     with LiveKernel(env={"STUB_KEY": None, "OPENAI_API_KEY": None}) as kernel:
         kernel.execute(SET_UP)
         yield kernel
 
 
 def test_the_same_without_the_server(recorded, student):
-    """`%toolloop replay on FILE` runs the unchanged cells: real tools, real approvals, everything the same but times."""
+    """After `%toolloop replay on FILE`, the unchanged cells run with real tools and real approvals. Everything is the same,
+    except for times.
+    """
     tape, shown, events = recorded
     started = student.execute(f"%toolloop replay on {tape}")
     assert (
@@ -142,7 +146,7 @@ def test_the_same_without_the_server(recorded, student):
 
 
 def test_running_it_twice_and_backwards(recorded, student):
-    """Cells that run again, or in another order, get their own answers, whatever the replay has played."""
+    """Cells that run again, or in another order, get their own answers, whatever the replay has played before."""
     _, shown, _ = recorded
     student.execute("%toolloop reset\nlog.clear()")
     for number in (3, 0, 3):
@@ -154,7 +158,7 @@ def test_running_it_twice_and_backwards(recorded, student):
 
 
 def test_the_recording_has_no_key_and_no_address(recorded):
-    """What is stored can be given to a class."""
+    """The recording can be given to a class: it has no key and no address."""
     content = recorded[0].read_text("utf-8")
     assert "not-to-be-seen" not in content
     assert "127.0.0.1" not in content
@@ -162,7 +166,9 @@ def test_the_recording_has_no_key_and_no_address(recorded):
 
 
 def test_a_changed_prompt_is_one_short_difference(recorded, student):
-    """A request that was not recorded ends the run with what differs; --replay-loose goes on and says so once."""
+    """A request that was not recorded ends the run with an error that says what differs. With --replay-loose, the run goes
+    on, and a line says so once.
+    """
     changed = "%%toolloop {} -t stock --as a\nHow many of Momo and of Ronja?"
     done = student.execute(changed.format(""))
     assert done.status == "error"
@@ -185,7 +191,7 @@ def test_a_changed_prompt_is_one_short_difference(recorded, student):
 
 
 def test_off_asks_the_model_again(recorded, student):
-    """After `%toolloop replay off` a cell goes to its model; without a key that is one line."""
+    """After `%toolloop replay off`, a cell asks its model. Without a key, the error is one line."""
     assert student.execute("%toolloop replay off").stdout == "not replaying\n"
     done = student.execute("%%toolloop --model openai/stub\nAnything else?")
     assert "There is no key for 'openai/stub'. Set the environment variable OPENAI_API_KEY" in done.text
@@ -209,7 +215,7 @@ def test_off_asks_the_model_again(recorded, student):
     ],
 )
 def test_files_that_cannot_be_used(student, line, message):
-    """A file that is not there is one line, named as it was typed."""
+    """If a file does not exist, the error is one line with the typed name."""
     done = student.execute(line)
     assert done.status == "error"
     assert done.text.startswith(message)
@@ -217,7 +223,7 @@ def test_files_that_cannot_be_used(student, line, message):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is a full disk")  # noqa: PTH110
 def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
-    """The answer is there, and one warning in the transcript names the reason; `save` names it, too."""
+    """The answer comes, and one warning in the transcript has the reason. The error of `save` has the reason, too."""
     student.execute("%toolloop replay off")
     done = student.execute("%%toolloop -m toolloop/demo -s full --record /dev/full\nhi")
     assert done.status == "ok", done.text
@@ -232,7 +238,9 @@ def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
 
 
 def test_without_times_the_same_cells_leave_the_same_bytes(recorded, student):
-    """`%config ToolLoop.times = False`: a replayed cell, its run shown again and its export are equal to the byte each time."""
+    """With `%config ToolLoop.times = False`, a replayed cell, its run shown again and its export have the same bytes each
+    time.
+    """
     tape, _, _ = recorded
     student.execute(f"%toolloop replay on {tape}\n%config ToolLoop.times = False")
 

@@ -1,4 +1,4 @@
-"""`%%toolloop --each` in a live kernel: the run, its mistakes, Stop and ■, its approvals, and how much it sends."""
+"""`%%toolloop --each` in a live kernel: the run, its mistakes, Stop and ■, its approvals, and the number of its messages."""
 
 from __future__ import annotations
 
@@ -50,14 +50,16 @@ def kernel():
 
 @pytest.fixture(autouse=True)
 def fresh(kernel):
-    """Nothing of another test's run."""
+    """Before the test, nothing of another test's run is left."""
     assert kernel.execute("said.clear(); runs.clear(); got = None").status == "ok"
     yield
     assert kernel.open_widgets() == [], "a finished run leaves no widget"
 
 
 def test_a_run_for_each_row(kernel):
-    """A column comes before a variable, a variable is filled in, a row that fails is a value; the value is not shown twice."""
+    """A column comes before a variable, and a variable is replaced. A row that fails is in the value. The value is not shown
+    twice.
+    """
     kernel.execute("tone, text = 'short', 'not this'")
     done = kernel.execute(f"{EACH}\nIn a {{{{tone}}}} way: {{{{product}}}}, {{{{text}}}}", allow_stdin=True)
     assert done.status == "ok", done.text
@@ -79,8 +81,8 @@ def test_a_run_for_each_row(kernel):
 
 
 def test_a_dry_run_sends_nothing(kernel, tmp_path):
-    """It shows the first row's request, the count and about how many tokens; nothing is run, recorded or stored, and no
-    variable is set.
+    """A dry run shows the request of the first row, the number of rows, and an estimate of the tokens. Nothing is run,
+    recorded or stored, and no variable is set.
     """
     files = f"--record {tmp_path.as_posix()}/tape.jsonl --store {tmp_path.as_posix()}/rows.jsonl"
     done = kernel.execute(f"{EACH} --tools double --dry-run {files}\nSay {{{{product}}}}.")
@@ -117,7 +119,7 @@ def test_a_dry_run_sends_nothing(kernel, tmp_path):
     ],
 )
 def test_mistakes_are_one_line(kernel, line, message):
-    """A mistake says what to type instead, and nothing goes out."""
+    """The message of a mistake says what to type instead, and nothing is sent."""
     done = kernel.execute(f"%%toolloop --model model {line}\nSay {{{{text}}}}.")
     assert (done.status, done.text.startswith(f"toolloop: {message}")) == ("error", True), done.text
     assert "\n" not in done.text
@@ -125,14 +127,16 @@ def test_mistakes_are_one_line(kernel, line, message):
 
 
 def test_an_unknown_name_is_a_mistake(kernel):
-    """A name in the prompt that is neither a column nor a variable stops everything before anything goes out."""
+    """If a name in the prompt is neither a column nor a variable, nothing is sent."""
     done = kernel.execute(f"{EACH}\nSay {{{{prodct}}}}.")
     assert done.text == "toolloop: {{prodct}} is neither a column nor a variable; did you mean {{product}}?"
     assert kernel.execute("print(said, got)").stdout == "[] None\n"
 
 
 def test_the_store_is_taken_up(kernel, tmp_path):
-    """The next run takes finished rows from the store, tries the failed one again, and says how many of each."""
+    """The next run takes finished rows from the store, and runs failed ones again. It says how many rows of each kind there
+    are.
+    """
     cell = f"{EACH} --store {tmp_path.as_posix()}/rows.jsonl\nSay {{{{text}}}}."
     assert "from the store" not in kernel.execute(cell).text
     again = kernel.execute(cell)
@@ -141,16 +145,16 @@ def test_the_store_is_taken_up(kernel, tmp_path):
 
 
 def test_a_limit_assigns_what_there_is(kernel):
-    """`--on-error stop` starts no more rows; the variable has those that have ended, and the block says why."""
+    """With `--on-error stop`, no more rows begin. The variable gets the ended rows, and the block has the reason."""
     done = kernel.execute(f"{EACH} --concurrency 1 --on-error stop\nSay {{{{text}}}}.")
     assert done.status == "ok"
-    assert "since row 3 failed" in done.text.splitlines()[-1]
+    assert "because row 3 failed" in done.text.splitlines()[-1]
     assert "4 of 12 rows · 1 failed · 8 not run" in done.text
     assert kernel.execute("print(len(got))").stdout == "4\n"
 
 
 def test_an_end_without_an_answer_is_an_error(kernel):
-    """Where the first row shows that none can be answered, the cell fails with one line; the variable is set all the same."""
+    """If the first row shows that no row can be answered, the cell fails with one line. The variable is still set."""
     kernel.execute("refused = ScriptedModel(error('no such key', 401))")
     done = kernel.execute("%%toolloop --each thousand --model refused --as got\n{{text}}")
     assert done.status == "error"
@@ -159,7 +163,7 @@ def test_an_end_without_an_answer_is_an_error(kernel):
 
 
 def test_a_thousand_rows_are_few_messages(kernel):
-    """With 32 rows at once, at most twenty messages a second reach the page, whether widgets show it or not."""
+    """With 32 rows at the same time, the page gets at most twenty messages a second, with and without widgets."""
     for stdin in (True, False):
         before = len(kernel.messages)
         done = kernel.execute(
@@ -173,7 +177,7 @@ def test_a_thousand_rows_are_few_messages(kernel):
 
 
 def count_ended(kernel):
-    """How many of a thousand rows have ended, by what the page says now."""
+    """Return how many of a thousand rows have ended, according to the page."""
     shown = " ".join(str(one.state.get("value")) for one in kernel.open_widgets("HTMLModel"))
     said = re.search(r"([\d,]+) of 1,000 rows", shown)
     return int(said[1].replace(",", "")) if said else 0
@@ -181,7 +185,7 @@ def count_ended(kernel):
 
 @pytest.mark.parametrize("by", ["Stop", "interrupt"])
 def test_a_stop_keeps_every_row_that_has_ended(kernel, by):
-    """Within half a second of a click on Stop the cell ends; each answer that came is in the value. ■ does the same."""
+    """Within half a second after a click on Stop, the cell ends, and the value has each answer that came. ■ does the same."""
     with Pace() as pace:
         cell = kernel.submit(
             "%%toolloop --each thousand --model slow --concurrency 32 --as got\n{{text}}", allow_stdin=True
@@ -191,7 +195,7 @@ def test_a_stop_keeps_every_row_that_has_ended(kernel, by):
         began = time.monotonic()
         kernel.click_widget(button) if by == "Stop" else kernel.interrupt()
         kernel.wait(cell)
-        # An interrupted cell stays for half a second, in which another press counts as the same one.
+        # An interrupted cell does not end for half a second. A second interrupt in this time is ignored.
         assert cell.ended - began < (0.5 + 0.6 * (by == "interrupt")) * pace.slowdown
     assert cell.status == "ok", cell.text
     assert "the run was stopped" in cell.text.splitlines()[-1]
@@ -202,7 +206,7 @@ def test_a_stop_keeps_every_row_that_has_ended(kernel, by):
 
 
 def test_one_card_at_a_time(kernel):
-    """The card names its row; what is approved runs, what is denied does not; "all rows" ends the questions."""
+    """The card names its row. An approved call runs, a denied one does not. After "all rows", nobody is asked any more."""
     kernel.execute("numbers = [{'x': 100 + n} for n in range(20)]")
     cell = kernel.submit(
         "%%toolloop --each numbers --model asking -t double -p ask --concurrency 4 --as got\n{{x}}",
@@ -232,7 +236,7 @@ def test_one_card_at_a_time(kernel):
 
 
 def test_other_rows_go_on_while_a_card_waits(kernel):
-    """A card holds its own row; the block names it, and the others come to their end meanwhile."""
+    """Only the row of the card waits. The block names this row. Meanwhile, the other rows end."""
     kernel.execute(
         "mixed = ScriptedModel(lambda m: call('double', x=1) if last(m) == 'ask' else 'fine', last)"
     )
@@ -257,7 +261,7 @@ def test_other_rows_go_on_while_a_card_waits(kernel):
 
 
 def test_rows_are_recorded_and_replayed(kernel, tmp_path):
-    """`--record` and `--replay` work row by row; the head says so, and a replay asks no model."""
+    """`--record` and `--replay` work for each row. The line above the run says so, and a replay asks no model."""
     tape = tmp_path / "rows.jsonl"
     recorded = kernel.execute(f"{EACH} --record {tape}\nSay {{{{product}}}}.")
     assert f"recording to {tape.name}" in recorded.text
@@ -268,7 +272,9 @@ def test_rows_are_recorded_and_replayed(kernel, tmp_path):
 
 
 def test_rows_in_the_workers_of_an_executor(kernel):
-    """`--executor` names a variable; the tool runs there, the rows come back here; a policy that asks is a mistake."""
+    """`--executor` names a variable. The tool runs in its workers, and the rows come back here. A policy that asks is a
+    mistake.
+    """
     pytest.importorskip("loky")
     assert kernel.execute("import loky\npool = loky.get_reusable_executor(1)").status == "ok"
     cell = "%%toolloop --each reviews --executor pool --model toolloop/demo -t double --as got{}\nDouble 21 for {{{{product}}}}."

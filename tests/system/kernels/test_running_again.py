@@ -1,4 +1,6 @@
-"""Running a cell again replaces its turn; the conversation comes back; nothing of it changes behind a person's back."""
+"""A cell that runs again replaces its turn. A conversation can be resumed. Nothing in it changes without a note to the
+person.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def begin(live):
 
 
 def run(live, code, cell_id=None, stdin=True):
-    """Run a cell as a front-end that names its cells does (or, without an id, one that does not)."""
+    """Run a cell as a front-end does that sends cell ids; without `cell_id`, as one that sends none."""
     content = {
         "code": code,
         "silent": False,
@@ -54,7 +56,7 @@ def run(live, code, cell_id=None, stdin=True):
 
 
 def conversation(live, name):
-    """The user messages of a session."""
+    """Return the user messages of a session."""
     done = run(
         live,
         f"h = %toolloop history {name}\nimport json\nprint(json.dumps([m['content'] for m in h if m['role'] == 'user']))",
@@ -67,7 +69,9 @@ def say(name, text, options=""):
 
 
 def test_a_prompt_with_a_picture(kernel):
-    """A turn whose prompt has a picture is replaced as any other, stays in the conversation, and is named by its words."""
+    """A turn whose prompt has a picture is replaced like any other, and stays in the conversation. Notes name it by its
+    words.
+    """
     run(
         kernel,
         "import base64\nm = ScriptedModel('ok', repeat_last=True)\n"
@@ -88,7 +92,7 @@ def test_a_prompt_with_a_picture(kernel):
 
 
 def test_an_edited_prompt(kernel):
-    """Editing a prompt and running its cell again: its turn is replaced, and the cell says so."""
+    """If a prompt is edited and its cell runs again, its turn is replaced, and the cell says so."""
     run(kernel, say("edit", "One."), "e1")
     again = run(kernel, say("edit", "Uno."), "e1")
     assert conversation(kernel, "edit") == ["Uno."]
@@ -96,7 +100,7 @@ def test_an_edited_prompt(kernel):
 
 
 def test_later_turns_are_dropped_and_named(kernel):
-    """Running an earlier cell again drops the turns after it, and names them."""
+    """If an earlier cell runs again, the later turns are removed, and the cell names them."""
     for number, text in enumerate(["One.", "Two.", "Three."]):
         run(kernel, say("drop", text), f"d{number}")
     again = run(kernel, say("drop", "Uno."), "d0")
@@ -105,7 +109,7 @@ def test_later_turns_are_dropped_and_named(kernel):
 
 
 def test_run_all_twice(kernel):
-    """Run All twice gives the same conversation, also where a later cell says options for the session."""
+    """Run All twice gives the same conversation, even if a later cell has set options for the session."""
     cells = {
         "r1": say("all", "One."),
         "r2": say("all", "Two.", "-t f -p full"),
@@ -126,14 +130,14 @@ def test_append(kernel):
 
 
 def test_without_cell_ids(kernel):
-    """A front-end that sends no cell ids: the turn is added, and the cell says so, once."""
+    """If the front-end sends no cell ids, the turn is added, and the cell says so once."""
     said = [run(kernel, say("plain", "One.")).text for _ in range(3)]
     assert conversation(kernel, "plain") == ["One."] * 3
     assert ["sends no cell ids" in text for text in said] == [False, True, False]
 
 
 def test_a_loop_in_one_cell(kernel):
-    """Several turns of one execution do not replace each other; running that cell again replaces them all."""
+    """Several turns of one execution do not replace each other. If the cell runs again, all of them are replaced."""
     code = (
         "for word in ('One.', 'Two.'):\n    get_ipython().run_cell_magic('toolloop', '-s loop -m echo', word)"
     )
@@ -143,7 +147,7 @@ def test_a_loop_in_one_cell(kernel):
 
 
 def test_a_failed_turn_is_replaced(kernel):
-    """A cell whose run failed is run again: its question is there once; the turns before it stay."""
+    """If a cell has failed and runs again, its question is in the conversation once. The earlier turns stay."""
     run(kernel, say("fail", "One."), "f1")
     failed = run(kernel, "%%toolloop -s fail -m broken\nTwo.", "f2")
     assert failed.status == "error"
@@ -164,7 +168,7 @@ def test_a_failed_turn_is_replaced(kernel):
     ],
 )
 def test_a_mistake_costs_no_conversation(kernel, line, told):
-    """A cell that is run again with a mistake, or gets no answer, leaves its session as it was, and says so."""
+    """If a cell runs again and has a mistake or gets no answer, its session stays as it was, and the cell says so."""
     for number, text in enumerate(["One.", "Two.", "Three."]):
         run(kernel, say("safe", text), f"m{number}")
     failed = run(kernel, f"%%toolloop -s safe --keep-history {line}\nUno.", "m0")
@@ -180,7 +184,7 @@ def test_a_mistake_costs_no_conversation(kernel, line, told):
 
 
 def test_a_stop_before_the_answer_costs_no_conversation(kernel):
-    """Stop while a cell that runs again waits for its answer: the old turns are there again."""
+    """If a cell that runs again is stopped before its answer, the old turns are put back."""
     run(
         kernel,
         "from toolloop_jupyter.teaching.scripted import pause\nlate = ScriptedModel([pause(30), 'late'])",
@@ -194,7 +198,7 @@ def test_a_stop_before_the_answer_costs_no_conversation(kernel):
 
 
 def test_a_cancelled_turn_is_replaced(kernel):
-    """A cell that was interrupted is run again: one turn."""
+    """If an interrupted cell runs again, there is one turn."""
     run(kernel, "slow = ScriptedModel('a b c d e f g h', pace=2.0, repeat_last=True)")
     content = say("stop", "One.").replace("-m echo", "-m slow")
     threading.Timer(1.5, kernel.interrupt).start()
@@ -204,7 +208,7 @@ def test_a_cancelled_turn_is_replaced(kernel):
 
 
 def test_a_dry_run_of_a_cell_that_ran(kernel):
-    """--dry-run on a cell that ran before shows the request of its turn, and changes nothing."""
+    """--dry-run in a cell that ran before shows the request of its turn, and changes nothing."""
     run(kernel, say("dry", "One."), "y1")
     run(kernel, say("dry", "Two."), "y2")
     shown = run(kernel, say("dry", "Uno.", "--dry-run"), "y1")
@@ -215,13 +219,17 @@ def test_a_dry_run_of_a_cell_that_ran(kernel):
 
 @pytest.mark.parametrize("way", ["resume", "load"])
 def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp_path, way):
-    """After a restart, `resume` (from the notebook) or `load` (from a file): running its cells again replaces their turns."""
+    """After a restart, `resume` (from the notebook) or `load` (from a file) restores the conversation. If its cells run
+    again, they replace their turns.
+    """
     outputs = []
     for number, text in enumerate(["One.", "Two."]):
         done = run(kernel, say(f"back{way}", text, "--keep-history"), f"/home/me/b{number}")
         outputs.append({"outputs": [{"data": output.data} for output in done.outputs]})
     notebook, saved = tmp_path / "n.ipynb", tmp_path / "s.json"
-    notebook.write_text(json.dumps({"cells": outputs[::-1]}))  # the newest is meant, not the last
+    notebook.write_text(
+        json.dumps({"cells": outputs[::-1]})
+    )  # the newest conversation counts, not the last one in the file
     run(kernel, f"%toolloop save back{way} {saved.as_posix()}")
     assert "/home/me" not in notebook.read_text() + saved.read_text(), "ids are hashed: VS Code's hold a path"
     fresh = start_kernel()
@@ -245,7 +253,9 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
     ],
 )
 def test_what_a_cell_no_longer_shows_is_kept_by_a_later_one(kernel, tmp_path, line):
-    """A cell that runs again dry, with a mistake or as Python loses its outputs: the next cell has its turn for `resume`."""
+    """A cell runs again as a dry run, with a mistake or with Python code, and loses its outputs. `resume` still finds its
+    turn, in the output of the next cell.
+    """
     run(kernel, "%toolloop reset lost")
     cells = [
         run(kernel, say("lost", text, "--keep-history"), f"l{number}")
@@ -258,7 +268,9 @@ def test_what_a_cell_no_longer_shows_is_kept_by_a_later_one(kernel, tmp_path, li
 
 
 def test_the_cell_that_resumes_may_have_kept_a_turn(kernel, tmp_path):
-    """`%toolloop resume` typed into the cell of a turn takes the place of its outputs: the next cell has the turn."""
+    """If `%toolloop resume` is typed into the cell of a turn, the cell loses its outputs. The output of the next cell has the
+    turn.
+    """
     cells = [
         run(kernel, say("place", text, "--keep-history"), f"p{number}")
         for number, text in enumerate(["One.", "Two."])
@@ -270,7 +282,7 @@ def test_the_cell_that_resumes_may_have_kept_a_turn(kernel, tmp_path):
 
 
 def kept_in(folder, cells, session):
-    """What a notebook with these cells keeps of a session: the user's messages."""
+    """Return the user messages of the conversation that a notebook with these cells keeps."""
     notebook = folder / "n.ipynb"
     shown = [{"outputs": [{"data": output.data} for output in done.outputs]} for done in cells]
     notebook.write_text(json.dumps({"cells": shown}))
@@ -279,7 +291,7 @@ def kept_in(folder, cells, session):
 
 
 def test_a_result_shown_again_is_the_same(kernel):
-    """The transcript of a Result shown in a later cell reads as the run did."""
+    """If a later cell shows a Result, its transcript is the same as that of the run."""
     run(kernel, "%%toolloop -m echo --as kept\nOne.", "k1")
     later = run(kernel, "kept", "k2")
     assert "You said: One." in later.text

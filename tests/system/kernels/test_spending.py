@@ -27,7 +27,9 @@ def shared():
 
 
 def test_budget_and_fallback(shared, serve, tmp_path):
-    """A fallback is told in the cell, in the spans and the cost, and replays; the budget counts cells and the API, and ends both."""
+    """The cell, the spans and the cost show a fallback, and it can be replayed. Cells and the API count for the budget, and
+    it ends both.
+    """
     kernel = shared
     first = serve([calls(("add", {"a": 1, "b": 2})), *[failure(400, "out of order")] * 9])
     second = serve([answer("Three.")])

@@ -1,4 +1,4 @@
-"""Step mode and dry runs in a live kernel: what is shown is what the server got, and nothing goes on by itself."""
+"""Step mode and dry runs in a live kernel: they show exactly what the server gets, and no step runs without a click."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kernel():
 
 @pytest.fixture(autouse=True)
 def fresh(kernel):
-    """No sessions, defaults or runs of the test before."""
+    """Before the test, there are no sessions, defaults or runs of other tests."""
     yield
     kernel.execute("ran.clear()\n%config ToolLoop.ask = 'auto'")
     kernel.execute("%toolloop reset")
@@ -51,7 +51,7 @@ def fresh(kernel):
 
 
 def shown_json(output_html):
-    """The JSON that stands, coloured and escaped, in a step's `<pre>` elements."""
+    """Return the JSON in a step's `<pre>` elements, without colours and escapes."""
     return [
         json.loads(html.unescape(re.sub(r"<[^>]+>", "", pre)))
         for pre in re.findall(r"<pre[^>]*>(.*?)</pre>", output_html, re.DOTALL)
@@ -59,12 +59,12 @@ def shown_json(output_html):
 
 
 def steps(execution, mark):
-    """The outputs of a cell that begin with this mark: "→" for what goes out, "←" for what came back."""
+    """Return the outputs of a cell that begin with this mark: "→" for a request, "←" for a reply."""
     return [output for output in execution.outputs if output.text.startswith(mark)]
 
 
 def test_what_is_shown_is_what_the_server_got(kernel, serve):
-    """Messages, tools and options of each request, as JSON, are those that the server logged; the reply, too."""
+    """The shown JSON of each request has the messages, tools and options that the server logged. So has the shown reply."""
     server = serve([calls(("double", {"x": 4}), content="I ask."), answer("It is 8.")])
     line = f"--model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double --set temperature=0.3 -i 'Be kind.'"
     done = kernel.execute(f"%%toolloop --step {line}\nDouble 4 <b>&amp;</b>")
@@ -83,7 +83,7 @@ def test_what_is_shown_is_what_the_server_got(kernel, serve):
 
 
 def test_the_order_of_what_is_shown(kernel):
-    """Request, text, reply, the call to come, the call, the next request: each in its place."""
+    """These are shown in this order: request, text, reply, the call before it runs, the call, the next request."""
     kernel.execute("lesson = ScriptedModel(['I ask.', call('double', x=4)], 'It is 8.')")
     done = kernel.execute("%%toolloop --step --model lesson -t double\nDouble 4")
     firsts = [output.text.split("\n")[0] for output in done.outputs]
@@ -104,7 +104,7 @@ def test_the_order_of_what_is_shown(kernel):
 
 
 def test_each_step_shows_what_is_new(kernel):
-    """Messages, tools and options that a person has seen are not shown again; the answer stands there once."""
+    """Messages, tools and options that a person has seen are not shown again. The answer is shown once."""
     kernel.execute("lesson = ScriptedModel(['I ask.', call('double', x=4)], 'It is 8.', 'Eight, I said.')")
     done = kernel.execute(
         "%%toolloop --step --model lesson -t double -s new -i 'Be kind.' --set temperature=0.5\nDouble 4"
@@ -131,7 +131,7 @@ def test_each_step_shows_what_is_new(kernel):
 
 
 def test_one_stop(kernel):
-    """While a step is held there is one Stop, the toolbar's."""
+    """While a step waits, there is only one Stop, in the toolbar."""
     kernel.execute("lesson = ScriptedModel('Hi.')")
     cell = kernel.submit("%%toolloop --step --model lesson\nHello", allow_stdin=True)
     kernel.button("Next")
@@ -142,7 +142,7 @@ def test_one_stop(kernel):
 
 
 def test_nothing_goes_out_before_next(kernel, serve):
-    """Each Next lets one step go on: one request, then one tool, then one request."""
+    """Each Next lets one step run: one request, then one tool, then one request."""
     server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
     line = f"--model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double"
     cell = kernel.submit(f"%%toolloop --step {line}\nDouble 4", allow_stdin=True)
@@ -165,7 +165,7 @@ def test_nothing_goes_out_before_next(kernel, serve):
 
 
 def test_run_to_end_holds_no_more(kernel):
-    """After "Run to end" the rest is shown as before, and not held."""
+    """After "Run to end", all further steps are shown as before, but do not wait."""
     kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
     cell = kernel.submit("%%toolloop --step --model lesson -t double\nDouble 4", allow_stdin=True)
     kernel.click("Run to end")
@@ -176,7 +176,7 @@ def test_run_to_end_holds_no_more(kernel):
 
 @pytest.mark.parametrize("clicks", [["Stop"], ["Next", "Stop"]])
 def test_stop_ends_the_run_before_the_step(kernel, clicks):
-    """Stop on the card ends the run: the step that was held does not happen, the history stays valid."""
+    """Stop on the card ends the run. The step that waited does not run, and the history stays valid."""
     kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
     cell = kernel.submit(
         "%%toolloop --step --model lesson -t double -s held --as r\nDouble 4", allow_stdin=True
@@ -195,7 +195,7 @@ def test_stop_ends_the_run_before_the_step(kernel, clicks):
 
 
 def test_in_ask_mode_the_card_comes_after_next(kernel):
-    """First Next shows what is to come, then the person is asked about it; the edited call runs."""
+    """First, Next shows the call. Then the person is asked about it, and the edited call runs."""
     kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
     cell = kernel.submit("%%toolloop --step --model lesson -t double -p ask\nDouble 4", allow_stdin=True)
     kernel.click("Next")
@@ -212,7 +212,7 @@ def test_in_ask_mode_the_card_comes_after_next(kernel):
 
 
 def test_at_a_keyboard(kernel):
-    """Without widgets, Enter is Next, r runs to the end, s stops."""
+    """Without widgets, Enter means Next, r runs to the end, and s stops."""
     kernel.execute("%config ToolLoop.ask = 'input'")
     for answers, outcome in (
         (["", "", "r"], "done [4] 2"),
@@ -230,14 +230,14 @@ def test_at_a_keyboard(kernel):
 
 
 def test_nobody_there_is_not_waited_for(kernel):
-    """An unattended run (nbconvert, papermill) shows all steps and waits at none."""
+    """An unattended run (nbconvert, papermill) shows all steps, and waits at none."""
     done = kernel.execute("%%toolloop --step -t double\nDouble 4")
     assert len(steps(done, "→")) == 2
     assert "waiting" not in done.text
 
 
 def test_a_replay_step_by_step(kernel, tmp_path):
-    """Recordings are stepped through like models, under the name of the model that was recorded."""
+    """A replay has the same steps as its model, with the name of the recorded model."""
     tape = tmp_path / "lesson.jsonl"
     first = kernel.execute(f"%%toolloop --step --record {tape} -t double\nDouble 4")
     again = kernel.execute(f"%%toolloop --step --replay {tape} -t double\nDouble 4")
@@ -246,7 +246,9 @@ def test_a_replay_step_by_step(kernel, tmp_path):
 
 
 def test_a_dry_run_changes_nothing(kernel):
-    """The first request is shown as it would go out, and there is no session, turn, variable or played turn after it."""
+    """The first request is shown exactly. Afterwards, there is no new session, turn or variable, and the script has not
+    moved.
+    """
     kernel.execute("lesson = ScriptedModel('one', 'two')")
     kernel.execute("%%toolloop --model lesson -s talk -i 'Be kind.'\nFirst")
     dry = kernel.execute("%%toolloop --dry-run -s talk --as gone -t double --output Book\nSecond")
@@ -269,7 +271,7 @@ def test_a_dry_run_changes_nothing(kernel):
 
 
 def test_a_dry_run_of_the_gateway_shows_no_key(kernel):
-    """Base and options of the gateway are shown; key and headers are named, and nowhere with their values."""
+    """The gateway's address and options are shown. Of the key and the headers, only the names are shown."""
     line = "--model litellm_proxy/coder --api-base https://gateway.example --api-key STUB_KEY --metadata course=week-3"
     done = kernel.execute(f"%%toolloop --dry-run {line} -t double\nhi")
     assert "→ would be sent to litellm_proxy/coder: 1 message, 1 tool" in done.text

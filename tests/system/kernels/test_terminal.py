@@ -1,4 +1,6 @@
-"""`%%toolloop` and the API in terminal IPython, with a person (pexpect) at the keyboard. IPython itself depends on pexpect."""
+"""`%%toolloop` and the API in IPython in a terminal, with a person (pexpect) at the keyboard. IPython itself depends on
+pexpect.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ SET_UP = [
 
 
 class Terminal:
-    """IPython's simple prompt, one cell at a time."""
+    """IPython with its simple prompt. Cells are typed one at a time."""
 
     def __init__(self, python, home, **options) -> None:
         self.number = 1
@@ -50,15 +52,16 @@ class Terminal:
         self.prompt()
 
     def prompt(self, timeout: float = 120) -> str:
-        """Wait for the next prompt; what was printed before it."""
+        """Wait for the next prompt. Return what was printed before it."""
         self.child.expect_exact(f"In [{self.number}]: ", timeout=timeout)
         self.number += 1
         return self.child.before
 
     def press_ctrl_c_at(self, question: str) -> str:
-        """Ctrl-C where a question waits; what was printed from there to the next prompt.
+        """Press Ctrl-C at a question. Return what is printed from there to the next prompt.
 
-        Python's own `input()` misses a signal between its prompt and its read. A person then presses again, and so does this.
+        Python's own `input()` misses a signal between its prompt and its read. A person then presses again, and so does this
+        method.
         """
         self.child.expect_exact(question)
         for _ in range(5):
@@ -73,14 +76,14 @@ class Terminal:
         return self.prompt()
 
     def type_cell(self, *lines: str) -> None:
-        """Type a cell; the simple prompt ends it after two blank lines."""
+        """Type a cell. In the simple prompt, two blank lines end it."""
         self.child.sendline(lines[0])
         for line in (*lines[1:], "", ""):
             self.child.expect_exact("...: ")
             self.child.sendline(line)
 
     def answer(self, text: str) -> None:
-        """Answer the approval that is asked."""
+        """Answer the open request for approval."""
         self.child.expect_exact("[a]ll of this tool in this run")
         self.child.expect_exact("[?]: ")
         self.child.sendline(text)
@@ -88,7 +91,7 @@ class Terminal:
 
 @pytest.fixture(scope="module", params=["here", pytest.param("py310", marks=pytest.mark.stacks)])
 def terminal(request, tmp_path_factory):
-    """One IPython with the extension and some tools: that of the tests (9), and the IPython 8 of a stack."""
+    """IPython with the extension and some tools, in two versions: that of the tests (9), and the IPython 8 of a stack."""
     older = {stack.name: stack for stack in stacks.STACKS}.get(request.param)
     python = stacks.build(older).python if older else sys.executable
     started = Terminal(python, tmp_path_factory.mktemp("ipython"))
@@ -99,7 +102,7 @@ def terminal(request, tmp_path_factory):
 
 
 def test_a_run_reads_well_as_text(terminal):
-    """The same run, as text; the Result is the cell's value in one short line."""
+    """The run is shown as text. The Result is the cell's value, in one short line."""
     terminal.type_cell("%%toolloop -t double --as r", "Double 21")
     shown = terminal.prompt()
     assert "double(x=21)" in shown
@@ -119,7 +122,7 @@ def test_a_run_reads_well_as_text(terminal):
     ],
 )
 def test_approvals_at_the_prompt(terminal, answers, values):
-    """y, a for all, n with a reason; anything else asks again."""
+    """The key y allows, a allows all calls, n with a reason denies. For any other answer, the question is asked again."""
     terminal.run("twice.reset()")
     terminal.type_cell("%%toolloop --model twice -t double -p ask --as r", "go")
     for word in answers:
@@ -131,7 +134,7 @@ def test_approvals_at_the_prompt(terminal, answers, values):
 
 
 def test_edit_at_the_prompt(terminal):
-    """E asks for each argument and validates what is typed."""
+    """After e, the prompt asks for each argument, and validates the typed values."""
     terminal.run("twice.reset()")
     terminal.type_cell("%%toolloop --model twice -t double -p ask --as r", "go")
     terminal.answer("e")
@@ -148,7 +151,7 @@ def test_edit_at_the_prompt(terminal):
 
 @pytest.mark.parametrize("where", ["tool", "prompt"])
 def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
-    """Ctrl-C cancels the turn in one line; the next run answers."""
+    """Ctrl-C cancels the turn, with one line. The next run answers."""
     terminal.run("late.reset()")
     terminal.type_cell(
         f"%%toolloop --model late -t slow --as r {'-p ask' if where == 'prompt' else ''}", "go"
@@ -161,7 +164,7 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
 
 
 def test_ctrl_c_at_a_step(terminal):
-    """Ctrl-C at a step's prompt stops the run, as s does, before anything goes out."""
+    """Ctrl-C at a step's prompt stops the run before anything is sent, as s does."""
     terminal.type_cell("%%toolloop --step -t double --as r", "go")
     assert "stopped · " in terminal.press_ctrl_c_at("s to stop: ")
     assert "cancelled 0" in terminal.run("print(r.stop_reason, r.usage.calls)")
@@ -177,7 +180,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", ["sync", "awaited"])
 def test_the_api_asks_at_the_prompt(terminal, way):
-    """`permissions="ask"` asks as a cell does: y, e and n with a reason."""
+    """`permissions="ask"` asks in the same way as a cell: y, e, and n with a reason."""
     terminal.run("twice.reset()")
     terminal.child.sendline(WAYS[way].format("asks()"))
     terminal.answer("e")
@@ -190,7 +193,7 @@ def test_the_api_asks_at_the_prompt(terminal, way):
 
 @pytest.mark.parametrize("way", list(WAYS))
 def test_ctrl_c_ends_a_run_of_the_api(terminal, way):
-    """Ctrl-C ends the cell in one line, and the run with it: its tools do not go on under a later cell."""
+    """Ctrl-C ends the cell with one line, and the run, too: its tools do not continue during a later cell."""
     terminal.run("ran = []")
     terminal.child.sendline(WAYS[way].format("steps()"))
     terminal.child.expect_exact("stepping\r\n")
@@ -209,7 +212,7 @@ def test_ctrl_c_ends_a_run_of_the_api(terminal, way):
 
 
 def test_ctrl_c_at_the_question_of_the_api(terminal):
-    """Ctrl-C at the prompt ends the run, and asks nothing more."""
+    """Ctrl-C at the prompt ends the run, and no further question comes."""
     terminal.run("twice.reset()")
     terminal.child.sendline(WAYS["awaited"].format("asks()"))
     shown = terminal.press_ctrl_c_at("[?]: ")
@@ -219,7 +222,7 @@ def test_ctrl_c_at_the_question_of_the_api(terminal):
 
 
 def test_no_control_sequence_gets_through(terminal):
-    """Model text cannot set the terminal's title or clear its screen."""
+    """A model's text can neither set the terminal's title nor clear its screen."""
     terminal.type_cell("%%toolloop --model evil", "go")
     shown = terminal.prompt()
     assert "\x1b]0;" not in shown
@@ -228,9 +231,9 @@ def test_no_control_sequence_gets_through(terminal):
 
 
 def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
-    """Started by nohup or in a script's background: each awaited run says so in a line, the doctor what to type, and that helps.
+    """IPython was started by nohup, or in a script's background. Each awaited run says in a line that Ctrl-C has no effect.
 
-    A sync call has a handler of its own: Ctrl-C ends it, and no line says otherwise.
+    The doctor says what to type, and this helps. A sync call has its own handler: Ctrl-C ends it, and there is no such line.
     """
     deaf = Terminal(sys.executable, tmp_path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     try:
@@ -273,7 +276,9 @@ def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
 
 
 def test_rows_in_one_line_that_renews_itself(terminal):
-    """Many rows are one line while they run, with a question below it, and a record behind; the value is a short line."""
+    """Many rows are one line while they run. A question is below this line, and the record follows. The value is a short
+    line.
+    """
     terminal.run("rows = [{'x': n} for n in range(12)]")
     terminal.run(
         "once = lambda m: call('double', x=int(m[-1]['content'])) if m[-1]['content'].strip() == '7' else 'fine'"
@@ -295,7 +300,7 @@ def test_rows_in_one_line_that_renews_itself(terminal):
 
 
 def test_ctrl_c_keeps_the_rows_that_have_ended(terminal):
-    """Ctrl-C ends the line and the run; the variable has what there is, and the next cell runs."""
+    """Ctrl-C ends the line and the run. The variable has the ended rows, and the next cell runs."""
     terminal.run("many = [{'x': n} for n in range(500)]")
     terminal.run("from toolloop_jupyter.teaching.scripted import pause")
     terminal.run(

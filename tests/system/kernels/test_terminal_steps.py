@@ -46,7 +46,7 @@ def run(child, line, prompt):
 
 
 def test_enter_is_next_then_the_approval_then_r(terminal):
-    """Each step waits for a key; in ask mode the question comes after it; each block begins a line."""
+    """Each step waits for a key. In ask mode, the question comes after it. Each block begins a new line."""
     run(terminal, "%%toolloop --step -t double -p ask", "Double 4")
     terminal.expect(r"→ to the model: 1 message, 1 tool\r\n")
     terminal.expect(r"\[Enter\] to call the model, r to run to the end, s to stop: ")
@@ -64,7 +64,7 @@ def test_enter_is_next_then_the_approval_then_r(terminal):
 
 
 def test_s_stops(terminal):
-    """S ends the run before the model is called; the next cell can be typed."""
+    """After s, the run ends before the model is called. The next cell can be typed."""
     run(terminal, "%%toolloop --step -t double --as r", "Double 4")
     terminal.expect("s to stop: ")
     terminal.sendline("s")

@@ -46,7 +46,7 @@ def kernel():
 
 
 class Seen:
-    """One run of a tool: what its cell shows, and what the model got."""
+    """One run of a tool: the outputs of its cell, and the text that the model got."""
 
     def __init__(self, kernel, cell):
         self.cell = cell
@@ -68,7 +68,7 @@ class Seen:
 
 
 def run(kernel, body, *, header="def f():", arguments="", options="", decorator=""):
-    """Define a tool of this body, have it called once, and give what was seen."""
+    """Define a tool with this body, run it once, and return what was seen."""
     lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
     defined = kernel.execute(
         f'{decorator}\n{header}\n    "A tool."\n{lines}\nm = ScriptedModel(call("f"{arguments}), "Answer.")'
@@ -115,7 +115,7 @@ def run(kernel, body, *, header="def f():", arguments="", options="", decorator=
     ],
 )
 def test_a_result_is_shown_as_the_notebook_shows_it(kernel, body, pictures, html):
-    """Tables as tables and pictures as pictures, under their call, once, and nothing of it below the run."""
+    """Tables are shown as tables and pictures as pictures: below their call, once. Nothing of them is below the run."""
     seen = run(kernel, body)
     assert seen.pictures == pictures
     assert html in seen.html
@@ -127,7 +127,9 @@ def test_a_result_is_shown_as_the_notebook_shows_it(kernel, body, pictures, html
 
 
 def test_foreign_html_loses_what_acts(kernel):
-    """Scripts, handlers and remote pictures of a result are gone; what only scripts would draw is said to be left out."""
+    """Scripts, handlers and remote pictures of a result are removed. If only a script would draw a part, a note says that it
+    is left out.
+    """
     seen = run(
         kernel,
         """return HTML('<b onclick="x()">a</b><script>steal()</script><img src="http://host.invalid/?q">')""",
@@ -142,7 +144,9 @@ def test_foreign_html_loses_what_acts(kernel):
 
 
 def test_objects_whose_display_fails_are_shown_all_the_same(kernel):
-    """Display code that raises costs its display, not the run, and prints nothing into the cell."""
+    """If an object's display code raises an error, only its display is lost. The run goes on, and nothing is printed into the
+    cell.
+    """
     kernel.execute(
         "class Bad:\n    def _repr_html_(self): raise ValueError('no')\n    def __repr__(self): return 'a bad one'"
     )
@@ -152,7 +156,7 @@ def test_objects_whose_display_fails_are_shown_all_the_same(kernel):
 
 
 def test_figures_that_were_open_before_stay(kernel):
-    """A figure of the person's own, open before the run, is neither taken nor closed by it."""
+    """A run neither shows nor closes a figure that the person had opened before."""
     kernel.execute(
         "get_ipython().events.unregister('post_execute', __import__('matplotlib_inline').backend_inline.flush_figures)"
     )
@@ -169,7 +173,7 @@ def test_figures_that_were_open_before_stay(kernel):
 
 
 def test_a_cut_result_names_where_the_whole_is(kernel):
-    """The model's part is bounded; the transcript names the expression, and it gives the live object."""
+    """The model gets a text of limited length. The transcript has the expression for the live object."""
     for body in (
         "return 'line\\n' * 9000",
         "return list(range(9000))",
@@ -187,13 +191,13 @@ def test_a_cut_result_names_where_the_whole_is(kernel):
 
 
 def test_the_text_says_how_many_lines_once(kernel):
-    """Lines that the plain text leaves out and those that the block leaves out are one number."""
+    """The plain text states the number of all omitted lines once: those that it omits itself, and those that the block omits."""
     seen = run(kernel, "return list(range(1000))")
     assert re.findall(r"… .*more.*", seen.text) == ["… 984 more lines: r.tool_results[0].value"]
 
 
 def test_a_model_that_sees_gets_the_picture(kernel):
-    """With `takes_images` the picture follows in the tool message, the person is told; `--images never` turns it off."""
+    """With `takes_images`, the tool message has the picture, and the person is told. `--images never` turns this off."""
     kernel.execute(
         "def f():\n    'A chart.'\n    return drawn()\nm = ScriptedModel(call('f'), 'Seen.', takes_images=True, repeat_last=True)"
     )
@@ -209,7 +213,7 @@ def test_a_model_that_sees_gets_the_picture(kernel):
 
 
 def test_what_is_displayed_reaches_a_model_that_sees_where_the_tool_asks(kernel):
-    """`capture_output=True` sends the pictures that the tool showed, too."""
+    """With `capture_output=True`, the pictures that the tool displayed are sent, too."""
     kernel.execute(
         "@tool(capture_output=True)\ndef f():\n    'A chart.'\n    print('words'); drawn(); plt.show()\n"
         "m = ScriptedModel(call('f'), 'Seen.', takes_images=True)"
@@ -251,7 +255,7 @@ def test_what_is_displayed_reaches_a_model_that_sees_where_the_tool_asks(kernel)
 )
 @pytest.mark.parametrize("header", ["def f():", "async def f():"])
 def test_prints_stand_under_their_call(kernel, body, lines, header):
-    """Whatever writes while a tool runs, sync in its thread or async, stands under the call and nowhere else, once."""
+    """All output of a running tool, in a thread or async, is shown below its call: once, and nowhere else."""
     seen = run(kernel, body, header=header)
     shown = [line.strip() for line in seen.text.splitlines()[1:] if line.strip()]
     expected = [*lines, *([r"lg\.warn.*|.*warnings\.warn.*"] if "warnings" in body else [])]
@@ -262,7 +266,9 @@ def test_prints_stand_under_their_call(kernel, body, lines, header):
 
 
 def test_capture_output(kernel):
-    """The model gets what was printed, settled and cut, and what the function returned, also when it fails."""
+    """The model gets the printed text, plain and shortened, and the returned value. It also gets the printed text if the tool
+    fails.
+    """
     body = "print('a'); print('b', file=sys.stderr); display(Markdown('**c**'))\nfor n in range(99): print(f'\\r{n}', end='')"
     seen = run(kernel, f"{body}\nreturn 7", decorator="@tool(capture_output=True)")
     assert seen.model == "[printed]\na\nb\n**c**\n98\n[returned]\n7"
@@ -274,7 +280,7 @@ def test_capture_output(kernel):
 
 
 def test_late_prints_belong_to_their_call(kernel):
-    """A thread that outlives its call still prints under it, not into a later cell, however it was started."""
+    """A thread that outlives its call still prints below this call, however it was started, and not into a later cell."""
     kernel.execute(
         "import contextvars\ngo, told = threading.Event(), threading.Event()\n"
         "def late(word): go.wait(60); print(word); told.set()"
@@ -301,7 +307,7 @@ def test_late_prints_belong_to_their_call(kernel):
 
 
 def test_two_runs_at_once_in_one_cell(kernel):
-    """Each run's prints, from worker threads and tasks, stand under its own call."""
+    """The prints of each run, from worker threads and tasks, are below its own call."""
     kernel.execute(
         "def a():\n    'A.'\n    for n in range(5): print('from a', n); time.sleep(.03)\n"
         "async def b():\n    'B.'\n    for n in range(5): print('from b', n); await asyncio.sleep(.03)\n"
@@ -321,7 +327,7 @@ def test_two_runs_at_once_in_one_cell(kernel):
 
 
 def test_progress_and_elapsed_time_are_shown_while_it_runs(kernel):
-    """A running call shows its seconds and what a ToolContext reports; afterwards the note is gone."""
+    """A running call shows its seconds, and the progress that its ToolContext reports. Afterwards, the progress is gone."""
     kernel.execute(
         "def f(context: ToolContext, n: int = 4):\n    'Work.'\n"
         "    for i in range(n): context.progress(i + 1, n, 'files'); time.sleep(.5)\n    return n\n"
@@ -341,7 +347,7 @@ def test_progress_and_elapsed_time_are_shown_while_it_runs(kernel):
     ("header", "wait"), [("def f():", "time.sleep(.01)"), ("async def f():", "await asyncio.sleep(.01)")]
 )
 def test_items_of_generators_come_one_by_one(kernel, tmp_path, header, wait):
-    """Each item is seen before the next one is made; the result is the list, in the call's line and once below it."""
+    """Each item is shown before the next one is made. The result is the list of items: in the call's line, and once below it."""
     kernel.execute(
         f"from pathlib import Path\n{header}\n    'Count.'\n    for i in range(3):\n        yield f'item {{i}}'\n"
         f"        while not (Path({str(tmp_path)!r}) / str(i)).exists(): {wait}\nm = ScriptedModel(call('f'), 'Answer.')"
@@ -359,7 +365,7 @@ def test_items_of_generators_come_one_by_one(kernel, tmp_path, header, wait):
 
 
 def test_items_before_an_error_stay(kernel):
-    """A generator that raises leaves what it has made in sight, also items whose text raises."""
+    """If a generator raises an error, its earlier items stay visible, even items whose text raises an error."""
     kernel.execute("class Bad:\n    def __repr__(self): raise ValueError('no')")
     seen = run(kernel, "yield 'first'\nyield Bad()\nraise KeyError('gone')")
     assert "first" in seen.text
@@ -370,7 +376,9 @@ def test_items_before_an_error_stay(kernel):
 
 
 def test_an_exception_is_one_line_to_the_model_and_a_folded_traceback_to_the_person(kernel):
-    """The traceback has the person's own lines by cell, its cause, and no file of a library or of this machine."""
+    """The folded traceback has the person's own lines with their cells, and the cause. It has no file of a library or of this
+    machine.
+    """
     kernel.execute("import json\ndef helper(text): return json.loads(text)")
     seen = run(
         kernel, "try: helper('{')\nexcept ValueError as error: raise RuntimeError('unreadable') from error"
@@ -396,7 +404,7 @@ def test_an_exception_is_one_line_to_the_model_and_a_folded_traceback_to_the_per
     ],
 )
 def test_an_interrupt_in_a_tool_ends_the_run_and_not_the_kernel(kernel, header, decorator):
-    """The run ends with one line, its history is valid, and the kernel goes on."""
+    """The run ends with one line. Its history is valid, and the kernel goes on."""
     first, *rest = header.splitlines()
     body = "\n".join([*rest, "    raise KeyboardInterrupt"])
     kernel.execute(f"{decorator}\n{first}\n    'Leave.'\n{body}\nm = ScriptedModel(call('f'), 'Never.')")
@@ -436,7 +444,7 @@ def test_an_interrupt_in_a_tool_ends_the_run_and_not_the_kernel(kernel, header, 
     ],
 )
 def test_what_is_no_exception_is_an_error_of_the_call_alone(kernel, header, decorator, body, told):
-    """An exit of argparse, a panic, a tool that cancels its task or stops the loop: the model is told, and answers."""
+    """If argparse exits, code panics, or a tool cancels its task or stops the loop, the model is told, and answers."""
     kernel.execute(
         "import argparse\nclass Panic(BaseException): pass\n"
         "class Mute(Exception):\n    def __str__(self): raise Panic"
@@ -453,7 +461,7 @@ def test_what_is_no_exception_is_an_error_of_the_call_alone(kernel, header, deco
 @pytest.mark.parametrize("method", ["__repr__", "_repr_html_", "_repr_mimebundle_", "__getattr__", "__len__"])
 @pytest.mark.parametrize("header", ["return {}", "yield {}", "return [{}]", "display({}, '')"])
 def test_a_value_whose_own_code_exits_ends_nothing(kernel, method, header):
-    """Whatever the methods that show a value raise, the run goes on to its answer."""
+    """Whatever the methods raise that show a value, the run goes on to its answer."""
     base = "list" if method == "__len__" else "object"
     kernel.execute(f"class Odd({base}):\n    def {method}(self, *given, **named): raise SystemExit(2)")
     run(kernel, header.format("Odd()"))
@@ -471,7 +479,9 @@ def test_a_value_whose_own_code_exits_ends_nothing(kernel, method, header):
     ],
 )
 def test_a_tools_timeout_is_an_error_of_the_call_alone(kernel, header, decorator, body, also):
-    """The model is told, with what became of the tool, and the run goes on to its answer without a warning below."""
+    """The model is told of the timeout, and what happened to the tool. The run goes on to its answer, without a warning below
+    it.
+    """
     grace = "60" if also == "was stopped" else "usual"  # a busy machine may need more than is usual
     kernel.execute(
         "from toolloop_jupyter.core.execution import runner\nover, usual = threading.Event(), runner.STOP_GRACE\n"
@@ -486,7 +496,9 @@ def test_a_tools_timeout_is_an_error_of_the_call_alone(kernel, header, decorator
 
 
 def test_the_wrong_thread(kernel):
-    """SQLite's complaint comes with the setting that helps; with the setting it works, on the main thread."""
+    """SQLite's error about threads is followed by the setting that helps. With this setting, the tool works, on the main
+    thread.
+    """
     kernel.execute("connection = sqlite3.connect(':memory:')")
     body = "return [threading.current_thread().name, connection.execute('select 6 * 7').fetchone()]"
     seen = run(kernel, body)
@@ -496,7 +508,7 @@ def test_the_wrong_thread(kernel):
 
 
 def test_all_problems_of_all_tools_in_one_error(kernel):
-    """Nothing runs; one error output without a traceback names every function and what to write instead."""
+    """Nothing runs. One error without a traceback names every function, and says what to write instead."""
     kernel.execute(
         "def one(*args): 'x'\ndef two(a: 'Nowhere', **more): 'x'\nthree = lambda x: x\nm = ScriptedModel('never')"
     )
@@ -515,7 +527,7 @@ def test_all_problems_of_all_tools_in_one_error(kernel):
 
 
 def test_settings_of_the_decorator(kernel):
-    """Name, description and max_result reach the model; `permissions="ask"` asks though the run does not."""
+    """Name, description and max_result reach the model. `permissions="ask"` asks, even if the run's permissions do not."""
     kernel.execute(
         "@tool(name='find.größe', description='Said of it.', max_result=50)\ndef f(x: int):\n    'Not this.'\n    return list(range(x))\n"
         "m = ScriptedModel(call('find_gr_e', x=1000), 'Answer.')"
@@ -539,7 +551,7 @@ def test_settings_of_the_decorator(kernel):
 
 
 def test_async_behind_a_sync_wrapper(kernel):
-    """A coroutine that a plain function returns is awaited on the kernel's loop."""
+    """If a sync function returns a coroutine, it is awaited on the kernel's loop."""
     kernel.execute(
         "async def work(): await asyncio.sleep(.01); return asyncio.get_running_loop() is loop\nloop = asyncio.get_running_loop()"
     )
@@ -548,7 +560,9 @@ def test_async_behind_a_sync_wrapper(kernel):
 
 @pytest.mark.parametrize("thread", [True, False])
 def test_a_cell_that_a_tool_runs_shows_in_the_tools_block(kernel, thread):
-    """What `get_ipython().run_cell` evaluates to, displays and raises stands within the call's block, and nowhere else."""
+    """A tool calls `get_ipython().run_cell`. The value, the displays and the error of this cell are in the call's block, and
+    nowhere else.
+    """
     kernel.execute(
         f"@tool(thread={thread})\ndef run(code: str) -> str:\n    'Run code.'\n"
         "    return 'ok' if get_ipython().run_cell(code).success else 'failed'\n"

@@ -1,4 +1,6 @@
-"""The notebooks of this repository: they run top to bottom, and their committed copies read well on a code host."""
+"""The notebooks of this repository: they run from top to bottom, and their committed outputs can be read on a site that hosts
+code.
+"""
 
 import re
 import time
@@ -25,7 +27,7 @@ def code_cells(notebook):
 
 
 def text_of(output):
-    """The plain text of an output, or "" for one that has none."""
+    """Return the plain text of an output; "" if it has none."""
     if output.output_type == "stream":
         return output.text
     if output.output_type == "error":
@@ -34,7 +36,7 @@ def text_of(output):
 
 
 def record(notebook):
-    """What the cells of a notebook have put out, cell by cell: text and HTML, without addresses in memory."""
+    """Return the text and HTML that the cells of a notebook have shown, cell by cell, without addresses in memory."""
     return [
         re.sub(
             r"0x[0-9a-f]+",
@@ -58,7 +60,7 @@ def errors(notebook):
 @pytest.mark.notebook
 @pytest.mark.timeout(SECONDS + 30)
 def test_committed_outputs_are_of_this_commit(path, record_property):
-    """Each notebook runs without an error, leaves no file behind, and each cell puts out what its committed copy shows."""
+    """Each notebook runs without an error and leaves no file behind. Each cell shows what the committed notebook shows."""
     files, began = sorted(path.parent.iterdir()), time.monotonic()
     notebook = run_notebook(path, timeout=SECONDS)
     record_property("seconds", round(time.monotonic() - began, 1))
@@ -70,7 +72,7 @@ def test_committed_outputs_are_of_this_commit(path, record_property):
 
 @each
 def test_is_committed_as_run(path):
-    """The copy was executed top to bottom in one go, has no error but wanted ones, and each run shows something."""
+    """The committed notebook was run from top to bottom in one go. It has only wanted errors, and each run shows something."""
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in code_cells(notebook) if cell.source.strip()]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
@@ -80,7 +82,7 @@ def test_is_committed_as_run(path):
 
 @each
 def test_outputs_read_without_a_kernel(path):
-    """Each output is text or HTML; what acts (widgets, scripts) is never all there is, and no picture is fetched."""
+    """Each output has text or HTML. Widgets and scripts are never its only form, and no picture is fetched."""
     for cell in code_cells(nbformat.read(path, as_version=4)):
         for output in cell.outputs:
             if output.output_type in ("display_data", "execute_result"):
@@ -93,7 +95,7 @@ def test_outputs_read_without_a_kernel(path):
 
 @each
 def test_names_no_machine(path):
-    """Neither text nor outputs name a folder, a port or an environment of the machine that made the copy."""
+    """Neither texts nor outputs name a folder, a port or an environment of the machine on which the notebook was run."""
     text = path.read_text("utf-8")
     assert [found.group() for found in A_MACHINE.finditer(text)] == []
     assert str(path.parents[1]) + "/" not in text
@@ -101,6 +103,6 @@ def test_names_no_machine(path):
 
 @each
 def test_texts_load_nothing(path):
-    """Texts show no picture from elsewhere: they read the same without a network."""
+    """No text shows a picture from another address, so the texts are the same without a network."""
     texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
     assert not [text for text in texts if re.search(r"!\[[^]]*\]\(http|<img", text)]

@@ -1,4 +1,4 @@
-"""The README says what is there: options, commands, files, code that runs."""
+"""The README is true: its options, commands and files exist, and its code runs."""
 
 import re
 
@@ -23,7 +23,7 @@ def pages(repository):
 
 
 def test_the_options_of_the_readme_are_options_of_the_magic(readme):
-    """The README's table of options names flags that there are, six rows of them; docs/options.md has all."""
+    """The README's table has six options, which all exist. docs/options.md has all options."""
     table = readme.split("\n## The magic\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in table.replace("\\|", "/").splitlines() if line.startswith("| `")]
     told = set(re.findall(r"(?<!\w)--?[a-z][\w-]*", "\n".join(rows)))
@@ -32,7 +32,7 @@ def test_the_options_of_the_readme_are_options_of_the_magic(readme):
 
 
 def test_every_command_of_the_line_magic_is_named(pages):
-    """Each word that `%toolloop` knows is in the README or in a page of docs."""
+    """Each command of `%toolloop` is in the README or in a page of docs."""
     told = "".join(pages.values())
     assert [
         word for word in commands.COMMANDS if f"`{word}`" not in told and f"%toolloop {word}" not in told
@@ -40,12 +40,12 @@ def test_every_command_of_the_line_magic_is_named(pages):
 
 
 def test_the_readme_is_short(readme):
-    """The guide is in docs: the README has at most 149 lines."""
+    """The README has at most 149 lines. The guide is in docs."""
     assert len(readme.splitlines()) <= 149
 
 
 def test_links_lead_to_files(pages):
-    """Each link and picture that is no web address is a file of this repository."""
+    """Each link and each picture is a web address or a file of this repository."""
     broken = []
     for page, text in pages.items():
         links = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)|(?:src|srcset)=\"([^\"]+)\"", text)
@@ -55,7 +55,7 @@ def test_links_lead_to_files(pages):
 
 
 def test_every_notebook_is_in_the_index(readme, repository):
-    """No notebook is missing from the table of notebooks."""
+    """The table of notebooks has every notebook."""
     assert [
         p.name
         for p in sorted((repository / "notebooks").glob("*.ipynb"))
@@ -64,7 +64,7 @@ def test_every_notebook_is_in_the_index(readme, repository):
 
 
 def test_python_examples_run(readme, capsys):
-    """The Python of the guide runs as it stands, on the demonstration model."""
+    """The Python code of the guide runs unchanged, on the demonstration model."""
     blocks = [b for b in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "%load_ext" not in b]
     names = {"__name__": "readme"}
     for block in blocks:
@@ -76,7 +76,7 @@ def test_python_examples_run(readme, capsys):
 
 @pytest.mark.kernel
 def test_the_first_cells_run_in_a_notebook(readme):
-    """A reader's first two cells run as they stand, without a key: the card comes up, and the model answers."""
+    """A reader's first two cells run unchanged and without a key: the card appears, and the model answers."""
     part = readme.split("\n## Try it\n")[1].split("\n## ")[0]
     begin, ask = re.findall(r"```(?:python)?\n(.*?)```", part, re.DOTALL)
     with LiveKernel() as kernel:
@@ -93,7 +93,7 @@ def between(readme, name):
 
 
 def test_the_differences_to_litellm_are_those_that_are_tested(readme, repository):
-    """docs/differences.md has the table that `python -m tests.system.parity` prints, and the README ten rows of it."""
+    """docs/differences.md has the table that `python -m tests.system.parity` prints, and the README has ten rows of it."""
     printed_table = between((repository / "docs" / "differences.md").read_text("utf-8"), "beyond")
     assert printed_table.strip() == table().strip(), (
         "docs/differences.md: put what `python -m tests.system.parity` prints between the marks"
@@ -105,7 +105,7 @@ def test_the_differences_to_litellm_are_those_that_are_tested(readme, repository
 
 
 def test_the_stacks_are_those_that_are_tested(readme):
-    """Each stack that the tests build has its Python, and its older versions, in the table."""
+    """The README's table has the Python and the older versions of each stack that the tests build."""
     table = between(readme, "stacks")
     for stack in STACKS:
         exact = [

@@ -1,4 +1,6 @@
-"""`notebooks/run_demo.py`, which `./dev demo` runs: it prints a transcript, writes a page, and fails when there is none."""
+"""`notebooks/run_demo.py`, which `./dev demo` runs: it prints a transcript and writes a page. It fails if there is no
+transcript.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ h.update({"text/html": "<p>The answer", "text/plain": "The answer is 42,\\nthey 
 
 @pytest.fixture
 def demo(tmp_path, repository):
-    """Run the script on a notebook of these cells: (status, standard output, standard error)."""
+    """Run the script on a notebook with these cells. Return (status, standard output, standard error)."""
 
     def run(*cells):
         notebook = nbformat.v4.new_notebook()
@@ -46,7 +48,7 @@ def demo(tmp_path, repository):
 
 
 def test_transcript_and_page(demo, tmp_path):
-    """A run that is shown whole ends with status 0; the transcript has the last state of each output, in plain text."""
+    """If the whole run is shown, the status is 0. The transcript has the last state of each output, in plain text."""
     status, printed, errors = demo(RUN, SHOW)
     assert status == 0, printed + errors
     for text in (
@@ -75,7 +77,9 @@ def test_transcript_and_page(demo, tmp_path):
     ],
 )
 def test_what_is_missing_is_a_failure(demo, cells, message):
-    """A failed cell, and a call, a result or an answer that the reader does not see, end with status 1 and are named."""
+    """If a cell has failed, or if a reader would not see a call, a result or an answer, the status is 1, and the script names
+    what is missing.
+    """
     status, printed, errors = demo(*cells)
     assert status == 1
     assert message in errors
@@ -83,7 +87,7 @@ def test_what_is_missing_is_a_failure(demo, cells, message):
 
 
 def test_missing_notebook(repository):
-    """A notebook that is not there is one line."""
+    """If the notebook does not exist, the error is one line."""
     command = [sys.executable, repository / "notebooks/run_demo.py", "no.ipynb"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (2, "there is no notebook no.ipynb\n")

@@ -1,4 +1,4 @@
-"""Nobody there: nbconvert, nbclient and papermill run notebooks that ask, to the end, in bounded time."""
+"""Nobody is there: nbconvert, nbclient and papermill run notebooks that ask. Each run comes to its end in limited time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = "print('LAST', runs, r.stop_reason)"
 
 
 def written(folder, *cells):
-    """A notebook file of these cells."""
+    """A notebook file with these cells."""
     path = folder / "asks.ipynb"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python", "language": "python"}
@@ -32,7 +32,7 @@ def text(notebook):
 
 
 def run(runner, path):
-    """The notebook as the runner leaves it; its process has two minutes."""
+    """Let the runner execute the notebook, and return the notebook. The process has two minutes."""
     done = path.with_name("done.ipynb")
     if runner == "nbclient":
         notebook = nbformat.read(path, as_version=4)
@@ -51,7 +51,7 @@ def run(runner, path):
 
 @pytest.mark.parametrize("runner", ["nbclient", "nbconvert", "papermill"])
 def test_each_runner_goes_to_the_end(runner, tmp_path):
-    """Asked with nobody there, the call is denied with that reason; `allow` and the API's own handler let it run."""
+    """If nobody is there, the call is denied with this reason. With `allow`, and with the API's own handler, it runs."""
     cells = [
         SET_UP,
         "%%toolloop -t double -p ask --as r\nDouble 7",
@@ -74,7 +74,7 @@ def test_each_runner_goes_to_the_end(runner, tmp_path):
 
 
 def test_error_stops_the_notebook(tmp_path):
-    """`--on-unattended error` makes the cell fail, so that a scheduled run is seen to have failed."""
+    """`--on-unattended error` makes the cell fail, so a scheduled run counts as failed."""
     cell = "%%toolloop -t double -p ask --on-unattended error --as r\nDouble 7"
     with pytest.raises(CellExecutionError, match="nobody is there to approve it"):
         run("nbclient", written(tmp_path, SET_UP, cell, LAST))
@@ -82,7 +82,9 @@ def test_error_stops_the_notebook(tmp_path):
 
 @pytest.mark.parametrize("runner", ["nbclient", "papermill"])
 def test_rows_run_to_the_end(runner, tmp_path):
-    """With nobody there rows that ask are denied. The saved cell has the record, behind lines of progress if it took long."""
+    """If nobody is there, the calls of rows are denied. The saved cell has the record, and before it lines of progress if the
+    run took long.
+    """
     cells = [
         SET_UP,
         "rows = [{'x': n} for n in range(30)]",

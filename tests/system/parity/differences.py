@@ -1,9 +1,9 @@
-"""Every deliberate difference to LiteLLM's Tool Loop (1.110.2): the one list, and the README's table.
+"""All deliberate differences from LiteLLM's Tool Loop (1.110.2): the one list, and the table that is made from it.
 
-    python -m tests.system.parity          prints the table in Markdown
+    python -m tests.system.parity    prints the table in Markdown
 
-`tests/system/parity/test_differences.py` holds that each one is pinned by a test that exists, and that the scenarios name no
-other; `test_theirs.py` looks at LiteLLM's side of those that no scenario shows.
+`tests/system/parity/test_differences.py` checks that each difference has a test, and that the scenarios name no other.
+`test_theirs.py` checks what LiteLLM does in the cases that no scenario shows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ HERE = "tests/system/parity/test_differences.py"
 
 @dataclass(frozen=True)
 class Difference:
-    """One row: what LiteLLM does, what we do, why that is better, and the test that pins it."""
+    """One row: what LiteLLM does, what we do, why this is better, and the test that holds it."""
 
     name: str
     theirs: str
     ours: str
     why: str
     test: str = ""
-    """A test's id; "" for the parity suite's scenarios that name this difference."""
+    """The id of a test; "" if scenarios of the parity suite name this difference."""
 
 
 DIFFERENCES = [
@@ -381,7 +381,7 @@ def cell(text: str) -> str:
 
 
 def table() -> str:
-    """The README's table."""
+    """Return the table in Markdown."""
     lines = ["| | LiteLLM's Tool Loop | here | why |", "|---|---|---|---|"]
     lines += [
         f"| {cell(row.name)} | {cell(row.theirs)} | {cell(row.ours)} | {cell(row.why)} |"

@@ -67,7 +67,7 @@ def slow() -> str:
 
 
 def mixed(first: str, /, second: int = 2, *, third: bool = True) -> str:
-    """Have every kind of parameter."""
+    """Take every kind of parameter."""
     return f"{first} {second} {third}"
 
 
@@ -98,12 +98,12 @@ REVIEW = answer('{"summary": "fine", "score": 4}')
 
 
 def raw_call(arguments: str, name: str = "add", call_id: str = "c1") -> Any:
-    """A call with arguments as they stand."""
+    """Return a call whose arguments are this text."""
     return {"tool_calls": [{"id": call_id, "name": name, "arguments": arguments}]}
 
 
 def add_again(received: Any) -> Any:
-    """A call with an id of its own, however often it is asked for."""
+    """Return a call that always has the same id."""
     call = {"id": f"c{len(received.messages)}", "name": "add", "arguments": '{"a": 1, "b": 2}'}
     return {"tool_calls": [call]}
 
@@ -130,7 +130,7 @@ def stumble(approval: Any) -> bool:
 
 
 def answering(reply: Any) -> Any:
-    """A reader that answers approvals with `reply(approval)`."""
+    """Return a reader that answers approvals with `reply(approval)`."""
 
     def make():
         def read(stream, event):
@@ -143,7 +143,7 @@ def answering(reply: Any) -> Any:
 
 
 def cancelling(kind: str) -> Any:
-    """A reader that cancels the turn at the first event of this kind."""
+    """Return a reader that cancels the turn at the first event of this kind."""
 
     def make():
         def read(stream, event):
@@ -156,7 +156,7 @@ def cancelling(kind: str) -> Any:
 
 
 def writer() -> Made:
-    """Tools that work in the run's folder."""
+    """Return tools that work in the run's folder."""
 
     def make(run):
         def write(name: str, text: str) -> str:
@@ -175,6 +175,8 @@ def writer() -> Made:
 
 
 def everywhere(difference: str, theirs: Any, ours: Any) -> tuple[Expected, ...]:
-    """A tool's result that reads differently: in the event, in the history and in the next request."""
+    """Return the expected differences for a tool's result with another text: in the event, in the history and in the next
+    request.
+    """
     places = ("turns.*.events.*.output", "history.*.content", "requests.*.body.messages.*.content")
     return tuple(Expected(difference, at, theirs, ours) for at in places)

@@ -1,4 +1,4 @@
-"""Scenarios that few runs meet: odd values, odd answers of callbacks and models, options that would reroute a run."""
+"""Scenarios that occur in few runs: odd values, odd answers of callbacks and models, options that would send a run elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def long() -> str:
 
 
 def make_folders() -> Any:
-    """A tool that writes into folders of version control, of editors and of caches, and beside them."""
+    """Return a tool that writes into folders of version control, of editors and of caches, and beside them."""
 
     def make(run: Any) -> list[Any]:
         def write() -> str:
@@ -90,7 +90,7 @@ def truthy(approval: Any) -> Any:
 
 
 def only_theirs_ran(difference: str, ours: re.Pattern[str]) -> tuple[Expected, ...]:
-    """A call that LiteLLM runs, and we refuse with a text."""
+    """Return the expected differences for a call that LiteLLM runs, and that we refuse with this text."""
     return (
         *everywhere(difference, "3", ours),
         Expected(difference, "turns.0.events.*.is_error", False, True),
@@ -98,7 +98,7 @@ def only_theirs_ran(difference: str, ours: re.Pattern[str]) -> tuple[Expected, .
 
 
 def answered_by_us(difference: str) -> tuple[Expected, ...]:
-    """A run that reaches the server here, and fails there."""
+    """Return the expected differences for a run that reaches the server here, and fails in LiteLLM."""
     return (
         Expected(difference, "turns.0.events.0", MISSING, is_event("Text")),
         Expected(difference, "turns.0.result.text", re.compile("Connection error"), "Done."),

@@ -30,7 +30,7 @@ REPLAYED = ("history.*.arguments", "requests.*.arguments")
 
 
 def bad_json(arguments, theirs, ours):
-    """Arguments that are no JSON object: the model is told, and the history that is replayed holds `{}`."""
+    """Return the expected differences for arguments that are not a JSON object: the model is told, and the history has `{}`."""
     replayed = [Expected("valid arguments in the history", at, arguments, "{}") for at in REPLAYED]
     return (*everywhere("argument errors", re.compile(theirs), re.compile(ours)), *replayed)
 
@@ -165,7 +165,7 @@ def is_error(event):
 
 
 def nobody_asked(approval):
-    """LiteLLM's approval event is not among ours."""
+    """Return the expected difference: LiteLLM sends an approval event, and we do not."""
     name = "nobody is asked in vain"
     return Expected(name, "turns.0.events.1", approval, is_error), Expected(
         name, "turns.0.events.2", is_error, MISSING

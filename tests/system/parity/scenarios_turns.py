@@ -29,7 +29,7 @@ REPAIR = "repair of structured output"
 
 
 def more_calls(times):
-    """What a repaired answer costs: more requests, messages, tokens."""
+    """Return the expected differences for a repaired answer: more requests, messages and tokens."""
     return [
         Expected(REPAIR, "*usage.calls", 1, times),
         Expected(REPAIR, "*usage.input", 10, 10 * times),
@@ -102,7 +102,9 @@ CUT = re.compile("was cancelled while it ran")
 
 
 def answered(pattern):
-    """Ours alone has an answer to the call that was cut off: in the history, and as an event where it had begun."""
+    """Return the expected differences for a call that was cut off: only ours has a result for it, in the history, and as an
+    event if it had begun.
+    """
 
     def message(value):
         return value["role"] == "tool" and pattern.search(value["content"])
@@ -262,7 +264,7 @@ ENDS = [
 
 
 def same_error(name, theirs_text, ours_text, **keywords):
-    """Both raise the same kind of error, ours with more to it."""
+    """Return the expected difference: both raise the same kind of error, and our text says more."""
     found = Expected("clearer messages", "raised", re.compile(theirs_text), re.compile(ours_text))
     return Scenario(name, [END], keywords=keywords, expected=[found])
 

@@ -1,8 +1,8 @@
-"""Both implementations behind one face, and what is seen of a run: requests, events, result, history.
+"""Both implementations with the same interface, and what is seen of a run: requests, events, result, history.
 
-What is the same in every scenario by decision is taken out here, once, and pinned by tests of its own (see
-differences.py): the `stream` fields of a streamed request, the cutting of text into deltas, fields that only our
-events have, and the titles that pydantic writes into schemas.
+Some differences are decided for every scenario. They are removed here, once, and have tests of their own (see
+differences.py): the `stream` fields of a streamed request, the cuts between deltas, fields that only our events have, and the
+titles that pydantic writes into schemas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HEADERS = ("authorization", "x-litellm-tags", "x-litellm-spend-logs-metadata", "
 
 
 def set_prices() -> None:
-    """Let LiteLLM know a price for the scripted model. It stays known: no other test's model has this name."""
+    """Give LiteLLM a price for the scripted model. The price stays: no other test uses this model's name."""
     entry = {**PRICE, "litellm_provider": "openai", "mode": "chat", "max_tokens": 4096}
     litellm.register_model({MODEL: entry})
     litellm.suppress_debug_info = True
@@ -51,7 +51,7 @@ def set_prices() -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """One implementation; `streamed` says how ours calls the model (LiteLLM's loop never streams)."""
+    """One implementation. `streamed` says how ours calls the model. (LiteLLM's loop never streams.)"""
 
     name: str
     api: Any
@@ -81,32 +81,32 @@ Reader = Callable[[Any, Any], "Awaitable[None] | None"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is scripted, what is called, and every difference that is expected."""
+    """The server's script, the call, and all expected differences."""
 
     name: str
     script: Sequence[Step]
     prompts: Sequence[str] = ("Go",)
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords of the API; a value that is a `Made` is made for each run."""
+    """Keywords of the API. If a value is a `Made`, it is made for each run."""
     completion_kwargs: Mapping[str, Any] = field(default_factory=dict)
     model: str = MODEL
     reader: Callable[[], Reader] | None = None
-    """Makes the reader of a stream; without one the turn is simply run."""
+    """Makes the reader of a stream. Without it, the turn runs without a stream."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """What is in the sandbox folder before."""
+    """The files in the sandbox folder before the run."""
     streamed: bool = True
-    """Whether ours is also run with a streamed model call."""
+    """True if our side also runs with a streamed model call."""
     expected: Sequence[Expected] = ()
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A deliberate difference as it shows in a scenario: everything else has to be the same."""
+    """A deliberate difference in a scenario. Everything else must be the same."""
 
     difference: str
-    """Its name in differences.py."""
+    """The name of the difference in differences.py."""
     at: str
-    """Where, as a pattern of `fnmatch`: "history.*.content"."""
+    """The place, as a pattern of `fnmatch`: "history.*.content"."""
     theirs: Any
     """A value, a regular expression that is found in the value, or a function that takes it."""
     ours: Any
@@ -123,7 +123,7 @@ def _fits(expected: Any, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Run:
-    """Where one run of a scenario happens."""
+    """One run of a scenario: its side, its folder and its server."""
 
     side: Side
     folder: Path
@@ -131,14 +131,14 @@ class Run:
 
 
 class Made:
-    """A keyword that is made new for each run (`Made(lambda run: …)`)."""
+    """A keyword that is made anew for each run: `Made(lambda run: …)`."""
 
     def __init__(self, make: Callable[[Run], Any]) -> None:
         self.make = make
 
 
 def plain(value: Any) -> Any:
-    """A value of either side as comparable data."""
+    """Return a value of either side as data that can be compared."""
     if type(value).__name__ == "Usage":
         return {"input": value.input_tokens, "output": value.output_tokens, "calls": value.calls}
     if type(value).__name__ in EVENT_FIELDS:
@@ -156,7 +156,7 @@ def plain(value: Any) -> Any:
 
 
 def joined(events: Sequence[Any]) -> list[Any]:
-    """The events as data, neighbouring deltas joined."""
+    """Return the events as data. Neighbouring deltas are joined."""
     events_joined: list[Any] = []
     for event in events:
         item = plain(event)
@@ -168,7 +168,7 @@ def joined(events: Sequence[Any]) -> list[Any]:
 
 
 def without_titles(value: Any) -> Any:
-    """A JSON schema without `title`s (but a property may have that name)."""
+    """Return a JSON schema without `title`. A property with this name stays."""
     if isinstance(value, Mapping):
         return {
             key: {name: without_titles(item) for name, item in part.items()}
@@ -181,7 +181,7 @@ def without_titles(value: Any) -> Any:
 
 
 def sent(server: ScriptedServer, side: Side) -> list[dict[str, Any]]:
-    """The requests that arrived, as compared."""
+    """Return the requests that arrived, in the form in which they are compared."""
     requests = []
     for request in server.requests:
         body = dict(request.body)
@@ -196,7 +196,9 @@ def sent(server: ScriptedServer, side: Side) -> list[dict[str, Any]]:
 
 
 async def observe(side: Side, scenario: Scenario, folder: Path) -> dict[str, Any]:
-    """Run a scenario on one side; every turn of it, then what is left. An exception ends it and is part of it."""
+    """Run all turns of a scenario on one side, and return what was seen. An exception ends the scenario, and is a part of
+    what was seen.
+    """
     END_OF_WORK.clear()
     turns: list[Any] = []
     seen: dict[str, Any] = {"turns": turns}
@@ -232,7 +234,7 @@ async def observe(side: Side, scenario: Scenario, folder: Path) -> dict[str, Any
 
 
 def caught_as(error: Exception) -> str:
-    """The class by which code written for LiteLLM catches an error: ours may be more special."""
+    """Return the class with which code for LiteLLM catches an error. Our own class may be a subclass of it."""
     for kind in (ValueError, TypeError):
         if isinstance(error, kind):
             return kind.__name__
@@ -268,7 +270,7 @@ MISSING = "(nothing)"
 
 
 def differences(theirs_seen: Any, ours_seen: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Path ("turns.0.result.cost") -> (LiteLLM's value, our value) of every place where two observations differ."""
+    """Return path ("turns.0.result.cost") -> (LiteLLM's value, our value) for each place where two observations differ."""
     different: dict[str, tuple[Any, Any]] = {}
     dot = f"{path}." if path else ""
     kinds = [side.get("event") for side in (theirs_seen, ours_seen) if isinstance(side, dict)]

@@ -1,4 +1,4 @@
-"""The list of differences is whole and true; here are also the tests of those that no scenario can show."""
+"""The list of differences is complete and true. This file also has the tests of those differences that no scenario can show."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def delete(name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_has_run():
-    """No call of the test before is in RUN."""
+    """No call of an earlier test is in RUN."""
     RUN.clear()
 
 
@@ -59,8 +59,8 @@ def named_by_scenarios():
 
 
 def test_scenarios_name_differences_of_the_list():
-    """Every difference that a scenario expects is in the list, and each one of the list that has no test of its own is
-    named by a scenario.
+    """The list has every difference that a scenario expects. If a difference in the list has no test of its own, a scenario
+    names it.
     """
     named = named_by_scenarios()
     assert named <= {difference.name for difference in DIFFERENCES}
@@ -69,7 +69,7 @@ def test_scenarios_name_differences_of_the_list():
 
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
 def test_each_difference_has_a_test(difference):
-    """The test that a difference names is there."""
+    """The test that a difference names exists."""
     path, _, name = (difference.test or SUITE).partition("::")
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     functions = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -77,7 +77,7 @@ def test_each_difference_has_a_test(difference):
 
 
 def test_nothing_is_worse():
-    """Each row says what both do and why ours is better, once."""
+    """Each row says what both do and why ours is better, and no two rows are the same."""
     assert len({difference.name for difference in DIFFERENCES}) == len(DIFFERENCES)
     for difference in DIFFERENCES:
         assert difference.theirs
@@ -86,7 +86,7 @@ def test_nothing_is_worse():
 
 
 async def test_token_deltas(call):
-    """Text comes in the pieces that the provider sends; without streaming it comes whole."""
+    """Text comes in the pieces that the provider sends. Without streaming, it comes as a whole."""
     for stream, expected in ((True, ["One ", "two ", "three."]), (False, ["One two three."])):
         more, _ = call(answer("One two three."))
         options = ToolLoopOptions(completion_kwargs={"stream": stream})
@@ -95,7 +95,7 @@ async def test_token_deltas(call):
 
 
 async def test_sync_calls_under_a_running_loop(call):
-    """`agent` works where a loop is running: called straight away, as a stream, and from a thread."""
+    """`agent` works while a loop is running: called directly, as a stream, and in a thread."""
     more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
     assert agent(Harness.TOOL_LOOP, "Add", tools=[add], **more).text == "3"
     more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
@@ -107,7 +107,7 @@ async def test_sync_calls_under_a_running_loop(call):
 
 
 async def test_the_history_of_a_closed_session(call):
-    """A session that is closed refuses turns, and still tells its history, as LiteLLM's does not."""
+    """A closed session refuses turns, but still returns its history. LiteLLM's does not."""
     sides = [(aagent_session, Harness, {})]
     if harness is not None:
         sides.append((harness.aagent_session, harness.Harness, {"sandbox": harness.sandbox.local(".")}))
@@ -125,7 +125,7 @@ async def test_the_history_of_a_closed_session(call):
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 async def test_a_refusal_is_not_tried_again(call, status):
-    """`num_retries` are not spent on what would be refused again."""
+    """With `num_retries`, a request is not repeated if it would be refused again."""
     more, server = call(failure(status, "no"), answer("not reached"))
     options = ToolLoopOptions(completion_kwargs={"num_retries": 2, "max_retries": 0})
     result = await aagent(Harness.TOOL_LOOP, "Go", options=options, **more)
@@ -133,7 +133,7 @@ async def test_a_refusal_is_not_tried_again(call, status):
 
 
 async def test_edited_arguments(call):
-    """Edited arguments are what runs, and the model is told; those that do not validate decide nothing."""
+    """Edited arguments run, and the model is told. Edited arguments that do not validate decide nothing."""
 
     def edit(approval):
         with pytest.raises(ValueError, match="a"):
@@ -159,7 +159,7 @@ async def test_edited_arguments(call):
     ],
 )
 async def test_permissions_by_tool(call, permissions, ran):
-    """A policy says for each tool whether it runs; a tool's own "ask" stays whatever the run's policy says."""
+    """A policy decides for each tool whether it runs. A tool's own "ask" applies whatever the policy says."""
     more, _ = call(calls(("add", {"a": 1, "b": 2}), ("delete", {"name": "x"})), answer("ok"))
     asked = []
 

@@ -1,4 +1,4 @@
-"""The parity suite on the oldest LiteLLM that the package admits; on the newest it runs with all other tests."""
+"""The parity suite on the oldest LiteLLM that the package allows. On the newest one, it runs with all other tests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from support import stacks
 @pytest.mark.slow
 @pytest.mark.timeout(1300)
 def test_parity_with_the_oldest_litellm(repository):
-    """Every scenario is the same or better there, too, and the tests of the differences pass."""
+    """There, too, every scenario is the same or better, and the tests of the differences pass."""
     floor = stacks.build(stacks.FLOOR)
     wanted = stacks.FLOOR.pins[0].partition("==")[2]
     asked = [floor.python, "-c", "import importlib.metadata as m; print(m.version('litellm'))"]
     printed = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
     assert printed == wanted or printed.startswith(f"{wanted}.")
-    # Not `-m pytest`, which would put the source tree before what is installed.
+    # `-m pytest` is not used, because it would put the source tree before the installed package.
     pytest_there = str(Path(floor.python).with_name("pytest"))
     ran = subprocess.run(
         [

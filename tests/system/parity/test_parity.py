@@ -1,4 +1,4 @@
-"""LiteLLM's Tool Loop and ours, run side by side on the same scripted server."""
+"""LiteLLM's Tool Loop and ours, run with the same scripted server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def prices():
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 async def test_same_or_better(scenario, tmp_path):
-    """Requests, events, results and history are the same, but for the differences that the scenario names."""
+    """Requests, events, results and history are the same, except for the differences that the scenario names."""
     theirs, ours, streamed = (tmp_path / name for name in ("theirs", "ours", "streamed"))
     sides = [(THEIRS, theirs), (OURS, ours)] + ([(OURS_STREAMED, streamed)] if scenario.streamed else [])
     seen = []
@@ -50,7 +50,7 @@ def test_scenarios_are_told_apart_by_name():
 
 
 def test_the_comparison_sees_differences():
-    """A changed value, an item too many and an item in between are each found at their place."""
+    """The comparison finds a changed value, an additional item, and an inserted item, each at its place."""
     assert differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == {"a.1.b": (2, 3)}
     assert differences([1, 2], [1, 2, 3]) == {"2": ("(nothing)", 3)}
     assert differences([1, 3], [1, 2, 3]) == {"1": ("(nothing)", 2)}
@@ -58,7 +58,7 @@ def test_the_comparison_sees_differences():
 
 
 async def test_the_runs_are_what_they_seem(tmp_path):
-    """The observation of a run holds its requests, events, result and history."""
+    """What was seen of a run contains its requests, events, result and history."""
     scenario = next(s for s in SCENARIOS if s.name == "text beside two calls in one message")
     seen = await observe(THEIRS, scenario, tmp_path)
     assert [event["event"] for event in seen["turns"][0]["events"]] == [

@@ -1,7 +1,7 @@
-"""LiteLLM's side of the differences that have a test of their own: each still does what its row says of it.
+"""LiteLLM's side of the differences that have tests of their own: LiteLLM still does what the row says.
 
-The scenarios run both sides. The tests that other rows name show mostly ours, so that nothing would tell when LiteLLM's loop
-has changed.
+The scenarios run both sides. The tests that other rows name mostly check our side. So without this file, no test would show
+that LiteLLM's loop has changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHECKS = {}
 
 
 def row(name, seen):
-    """Add the check of a row: an async function of `here` (see the fixture), which returns what it has seen."""
+    """Add the check of a row: an async function that takes `here` (see the fixture), and returns what it has seen."""
 
     def add_check(check):
         CHECKS[name] = (check, seen)
@@ -44,7 +44,9 @@ def row(name, seen):
 
 @pytest.fixture
 def here(call, serve, tmp_path, monkeypatch):
-    """`run(script, prompt, **keywords)` runs LiteLLM's loop on a scripted server: its result, and the server's requests."""
+    """`run(script, prompt, **keywords)` runs LiteLLM's loop on a scripted server. It returns LiteLLM's result, and the
+    server's requests.
+    """
 
     async def run(*script, prompt="Go", completion_kwargs=None, **keywords):
         more, server = call(*script)
@@ -58,7 +60,7 @@ def here(call, serve, tmp_path, monkeypatch):
 
 
 async def raised(awaitable):
-    """The name of the error that an awaitable ends with."""
+    """Return the name of the error with which an awaitable ends."""
     try:
         await awaitable
     except Exception as error:
@@ -90,7 +92,7 @@ async def without_sandbox(here):
         return await theirs.aagent(LOOP, "Go", **more)
 
     def where() -> str:
-        """Tell the folder."""
+        """Return the working folder."""
         return str(Path.cwd())
 
     result, _ = await here.run(calls(("where", {})), answer("There."), tools=[where])
@@ -247,7 +249,7 @@ async def sandboxes_that_work(here):
 
 @pytest.mark.parametrize("name", CHECKS)
 async def test_a_row_still_says_what_litellm_does(here, name):
-    """What the row says of LiteLLM is what its loop does."""
+    """LiteLLM's loop does what the row says."""
     check, seen = CHECKS[name]
     theirs_says = next(difference.theirs for difference in DIFFERENCES if difference.name == name)
     found = await check(here)
@@ -257,5 +259,5 @@ async def test_a_row_still_says_what_litellm_does(here, name):
 
 
 def test_each_row_with_a_test_of_its_own_is_checked():
-    """No row is left out in silence: what the scenarios do not show of LiteLLM is looked at here."""
+    """Every row is checked: either a scenario shows LiteLLM's side, or a check in this file."""
     assert CHECKS.keys() == {difference.name for difference in DIFFERENCES if difference.test}
