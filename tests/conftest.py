@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-# Before anything imports litellm: it would try to download its price list at import.
+# This must be set before litellm is imported: otherwise, litellm tries to download its price list.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 import pytest
@@ -47,7 +47,7 @@ DRIVEN_PLACES = tuple(
 
 
 def pytest_configure(config):
-    # Taken out: a pytest that a test starts is no step.
+    # Removed: if a test starts pytest, this is not a step of `./dev test`.
     step, tally = (os.environ.pop(name, None) for name in ("TOOLLOOP_STEP", "TOOLLOOP_TALLY"))
     if step and tally:
         config.pluginmanager.register(Progress(step, tally))
@@ -61,7 +61,9 @@ def pytest_report_header():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what uses a stack as such, and put quick tests first. With several processes (pytest-xdist), large groups first."""
+    """Mark the tests that use a stack, and put quick tests first. With several processes (pytest-xdist), put large groups
+    first.
+    """
     for item in items:
         if "stack" in item.fixturenames:
             item.add_marker("stacks")
@@ -105,7 +107,7 @@ SECONDS = {"browser": 8, "notebook": 8, "gateway": 4, "slow": 60, "stacks": 1.2,
 
 
 def _group(items):
-    """Put tests of one group together. What takes longest begins first, so that no process is left alone with a long one."""
+    """Return the group of a test. Groups that take longest begin first, so that no process is left alone with a long one."""
     lasts = Counter()
     for item in items:
         lasts[_group_of(item.nodeid)] += next(
@@ -124,7 +126,9 @@ MUCH_TO_SHOW = ("test_payloads", "test_record", "test_safety")
 
 
 def _group_of(nodeid):
-    """Tests of one stack share its kernels, those of browsers a Jupyter server, those of another file what it starts."""
+    """Return the group: for tests of a stack, its kernels; for tests of browsers, a Jupyter server; for other tests, their
+    file.
+    """
     file, _, test = nodeid.partition("::")
     if "system/browser/" in file:
         return "browser pages" if Path(file).stem in MUCH_TO_SHOW else "browser clicks"
@@ -134,7 +138,7 @@ def _group_of(nodeid):
 
 @pytest.fixture
 def serve():
-    """Start scripted servers: `serve([answer("Hello")])` gives a running ScriptedServer; it ends with the test."""
+    """Start scripted servers: `serve([answer("Hello")])` returns a running ScriptedServer, which is stopped after the test."""
     running = []
 
     def start(script, **options):
@@ -150,7 +154,7 @@ def serve():
 
 @pytest.fixture
 def call(serve):
-    """The keywords that send a run to a scripted server, and the server."""
+    """Returns the keywords that send a run to a scripted server, and the server."""
 
     def make(*script):
         server = serve(list(script))
@@ -161,7 +165,7 @@ def call(serve):
 
 @pytest.fixture
 def start_kernel():
-    """Start live kernels: `start_kernel(python=…, env=…)` gives a LiveKernel; it ends with the test."""
+    """Start live kernels: `start_kernel(python=…, env=…)` returns a LiveKernel, which is stopped after the test."""
     running = []
 
     def start(python=None, **options):
@@ -182,7 +186,7 @@ def chromium():
 
 @pytest.fixture(scope="session", params=stacks.STACKS, ids=lambda stack: stack.name)
 def stack(request):
-    """Each supported stack in turn (`.name`, `.python`), built with this package in it."""
+    """Each supported stack in turn (`.name`, `.python`), with this package built in it."""
     return stacks.build(request.param)
 
 

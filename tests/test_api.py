@@ -1,4 +1,6 @@
-"""LiteLLM's agent API as ours: keywords, precedence, sessions, streams, errors, in scripts and under a running loop."""
+"""LiteLLM's agent API in this package: keywords, precedence, sessions, streams, errors, in scripts and while a loop is
+running.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,16 @@ def add(a: int, b: int) -> int:
 
 @pytest.mark.parametrize("function", [agent, aagent, agent_session, aagent_session])
 def test_every_keyword_of_litellm_is_there(function):
-    """help() and Tab show each keyword of LiteLLM's functions; prompt and stream only where a prompt is run."""
+    """help() and Tab show each keyword of LiteLLM's functions. `prompt` and `stream` are shown only for functions that run a
+    prompt.
+    """
     parameters = inspect.signature(function).parameters
     assert set(KEYWORDS) <= set(parameters)
     assert ("prompt" in parameters, "stream" in parameters) == ("session" not in function.__name__,) * 2
 
 
 def test_signatures_are_litellms():
-    """No keyword of LiteLLM's own functions is missing, and defaults are the same (but `sandbox` may be left out)."""
+    """No keyword of LiteLLM's own functions is missing, and the defaults are the same. (Only `sandbox` may be left out here.)"""
     pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
     import litellm
 
@@ -75,7 +79,7 @@ def test_signatures_are_litellms():
 
 
 def test_types_are_litellms():
-    """Events, results and errors have LiteLLM's names and at least its fields."""
+    """Events, results and errors have LiteLLM's names, and at least LiteLLM's fields."""
     theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
     for name in (
         "Text",
@@ -107,7 +111,7 @@ def test_types_are_litellms():
 
 
 async def test_litellms_own_objects_are_taken(call, tmp_path):
-    """LiteLLM's Harness.TOOL_LOOP, ToolLoopOptions and sandbox do where ours are."""
+    """LiteLLM's own Harness.TOOL_LOOP, ToolLoopOptions and sandbox are accepted in place of ours."""
     theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
     import litellm
 
@@ -140,7 +144,7 @@ async def test_litellms_own_objects_are_taken(call, tmp_path):
     ],
 )
 def test_other_harnesses(harness, error, words):
-    """A string and another harness are refused before anything starts, with what to write."""
+    """A text and another harness are refused before anything starts. The error says what to write."""
     with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
         agent(harness, "Go", model="openai/stub")
 
@@ -163,7 +167,7 @@ def test_other_harnesses(harness, error, words):
     ],
 )
 def test_mistakes_are_raised_before_anything_starts(keywords, error):
-    """A wrong keyword raises from the call itself, in the async form too; no model is called."""
+    """A wrong keyword raises an error in the call itself, also in the async functions. No model is called."""
     with pytest.raises(error):
         aagent(LOOP, "Go", **{"model": "openai/stub", "api_base": "http://127.0.0.1:1", **keywords})
 
@@ -178,7 +182,7 @@ def test_mistakes_are_raised_before_anything_starts(keywords, error):
     ],
 )
 def test_gateway_without_address_or_key(monkeypatch, environment, keywords, words):
-    """A gateway model without an address or a key is a ValueError that names the variable, before anything starts."""
+    """If a gateway model has no address or no key, a ValueError names the variable, before anything starts."""
     for name in ("LITELLM_PROXY_API_BASE", "LITELLM_PROXY_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -188,7 +192,7 @@ def test_gateway_without_address_or_key(monkeypatch, environment, keywords, word
 
 
 async def test_gateway_from_the_environment(call, monkeypatch):
-    """Address, key, tags and metadata reach the gateway; those of the loop win over headers of one's own."""
+    """Address, key, tags and metadata reach the gateway. The loop's own headers win over the user's."""
     more, server = call(answer("Hi."))
     monkeypatch.setenv("LITELLM_PROXY_API_BASE", more["api_base"] + "/")
     monkeypatch.setenv("LITELLM_PROXY_API_KEY", "sk-environment")
@@ -206,7 +210,9 @@ async def test_gateway_from_the_environment(call, monkeypatch):
 
 
 async def test_sandbox_may_be_left_out(call, tmp_path):
-    """No sandbox: nothing is watched. A path, ours: changed files are events and are in the result."""
+    """Without a sandbox, no folder is watched. With a path or a sandbox of ours, changed files are events, and are in the
+    result.
+    """
 
     def write() -> str:
         """Write a file."""
@@ -226,7 +232,7 @@ async def test_sandbox_may_be_left_out(call, tmp_path):
 
 
 async def test_stream(call):
-    """`stream=True` gives events that end with Done, and the result; mistakes are raised before the iteration."""
+    """`stream=True` gives events that end with Done, and the result. Mistakes are raised before the iteration."""
     more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
     stream = aagent(LOOP, "Go", stream=True, tools=[add], **more)
     assert stream.result is None
@@ -238,7 +244,7 @@ async def test_stream(call):
 
 
 async def test_cancel_and_close_a_stream(call):
-    """cancel() ends a stream with Done(cancelled); aclose() ends it at once; the provider's connection is closed."""
+    """cancel() ends a stream with Done(cancelled), and aclose() ends it at once. The connection to the provider is closed."""
     more, server = call(answer("a b c d e f g", hold_after=2))
     stream = aagent(LOOP, "Go", stream=True, **more)
     async for event in stream:
@@ -259,7 +265,7 @@ async def test_cancel_and_close_a_stream(call):
 
 
 async def test_session(call):
-    """A session keeps its history over turns and adds up usage, costs and results; closed, it refuses."""
+    """A session keeps its history over several turns, and adds up usage, costs and results. A closed session refuses turns."""
     more, server = call(answer("One."), answer("Two."))
     async with aagent_session(LOOP, instructions="Be brief.", **more) as session:
         first = await session.arun("1?")
@@ -278,7 +284,7 @@ async def test_session(call):
 
 
 async def test_a_second_turn_at_once_is_refused(call):
-    """While a turn runs, another one is refused; the first goes on, and then the next one may come."""
+    """While a turn runs, another one is refused, and the first one goes on. Then the next one may begin."""
     more, server = call(answer("a b c", hold_after=2), answer("next"))
     session = aagent_session(LOOP, **more)
     stream = session.astream("Go")
@@ -292,7 +298,7 @@ async def test_a_second_turn_at_once_is_refused(call):
 
 
 async def test_save_and_load(call, tmp_path):
-    """A saved conversation, loaded, is a history to begin a session with; the next request holds all of it."""
+    """A saved conversation can be loaded as the history of a new session. The next request has all its messages."""
     more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
     session = aagent_session(LOOP, tools=[add], **more)
     await session.arun("Add")
@@ -310,7 +316,7 @@ async def test_save_and_load(call, tmp_path):
 
 
 async def test_output_invalid_has_the_answer_and_the_result(call):
-    """OutputInvalid comes after Done, with the last answer as `.raw` and the Result as `.result`."""
+    """OutputInvalid is raised after Done, with the last answer as `.raw` and the Result as `.result`."""
     more, server = call(answer('{"summary": "x"}'))
     with pytest.raises(tl.OutputInvalid, match="Review") as caught:
         await aagent(LOOP, "Go", output=Review, options=ToolLoopOptions(output_retries=1), **more)
@@ -320,7 +326,7 @@ async def test_output_invalid_has_the_answer_and_the_result(call):
 
 
 async def test_stop_reasons_keep_partial_work(call):
-    """max_turns, a timeout and a provider's error end the turn with a Result that has what was done before."""
+    """max_turns, a timeout and a provider's error end the turn with a Result that has everything that was done before."""
     step = calls(("add", {"a": 1, "b": 2}), content="Let me add.")
     more, _ = call(step)
     limited = await aagent(LOOP, "Go", tools=[add], max_turns=1, **more)
@@ -339,7 +345,9 @@ async def test_stop_reasons_keep_partial_work(call):
 
 
 async def test_retries_are_litellms_to_make(call):
-    """`num_retries` in completion_kwargs retries a failing call; without it, and max_retries=0, it is tried once."""
+    """With `num_retries` in completion_kwargs, a failed call is tried again. Without it, and with max_retries=0, it is tried
+    once.
+    """
     more, server = call(failure(503), failure(503), answer("At last."))
     options = ToolLoopOptions(completion_kwargs={"num_retries": 2, "max_retries": 0})
     assert (await aagent(LOOP, "Go", options=options, **more)).text == "At last."
@@ -360,7 +368,7 @@ async def test_retries_are_litellms_to_make(call):
     ],
 )
 async def test_errors_say_what_to_set(call, script, keywords, words):
-    """A wrong key, an unknown model, a host that is not there: one line with what to set or to check."""
+    """For a wrong key, an unknown model and a host that does not exist, one line says what to set or to check."""
     more, _ = call(*(script or [answer("unused")]))
     options = ToolLoopOptions(completion_kwargs={"num_retries": 0, "max_retries": 0})
     result = await aagent(LOOP, "Go", options=options, **{**more, **keywords})
@@ -374,7 +382,7 @@ async def test_errors_say_what_to_set(call, script, keywords, words):
 
 
 def test_sync_without_a_loop(call):
-    """agent, its stream and a session work from plain code."""
+    """`agent`, its stream and a session work in plain sync code."""
     more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
     assert agent(LOOP, "Add", tools=[add], **more).text == "3"
     more, _ = call(answer("a b"))
@@ -392,7 +400,7 @@ def test_sync_without_a_loop(call):
 
 
 def test_sync_stream_is_closed_by_its_context(call):
-    """Leaving `with agent(stream=True)` early stops the turn."""
+    """If `with agent(stream=True)` is left early, the turn is stopped."""
     more, _ = call(answer("a b c d", hold_after=3))
     with agent(LOOP, "Go", stream=True, **more) as stream:
         next(stream)
@@ -401,7 +409,7 @@ def test_sync_stream_is_closed_by_its_context(call):
 
 
 async def test_sync_under_a_running_loop(call):
-    """The same calls work where a loop is running already, and leave it running."""
+    """The same calls work while a loop is running, and the loop keeps running."""
     more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"), answer("Two."))
     with agent_session(LOOP, tools=[add], **more) as session:
         assert session.run("Add").text == "3"
@@ -416,7 +424,7 @@ async def test_sync_under_a_running_loop(call):
 )
 @pytest.mark.slow
 def test_documentation_example_in_a_script(serve, tmp_path, imports):
-    """LiteLLM's documentation example, run as a script: only the import line differs, the outcome does not."""
+    """LiteLLM's documentation example runs as a script. Only the import line is different, and the output is the same."""
     if "litellm" in imports:
         pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
     script = [

@@ -111,7 +111,7 @@ def _at(module: Module, line: int, words: str) -> tuple[str, str]:
 
 
 def _own_home(house: House, target: str) -> Module | None:
-    """The module that an import names, faces not looked through."""
+    """Return the module that an import names: for a face, the face itself, not the module behind it."""
     return house.by_name.get(target) or house.by_name.get(target.rpartition(".")[0])
 
 
@@ -127,7 +127,7 @@ def rooms_import_only_rooms_of_the_table(house: House) -> Broken:
 
 
 def rooms_are_entered_through_their_faces(house: House) -> Broken:
-    """Across rooms one imports only through the face."""
+    """A module imports from another room only through the room's face."""
     for module, item in _imports(house):
         home = _own_home(house, item.target) if item.is_ours else None
         if home is None or home.is_face or home.room in (module.room, "api"):
@@ -137,7 +137,9 @@ def rooms_are_entered_through_their_faces(house: House) -> Broken:
 
 
 def _names_of_face(house: House, room: str) -> set[str]:
-    """What a room's face gives, as absolute names; `from ..text import plain` may mean a function in a module of its name."""
+    """Return the absolute names that a room's face gives. A name such as `plain` may be a function and a module at the same
+    time.
+    """
     face = house.by_name.get(f"{PACKAGE}.{room.replace('/', '.')}")
     return {f"{face.dotted}.{item.target.rpartition('.')[2]}" for item in face.imports} if face else set()
 
@@ -151,7 +153,7 @@ def nothing_imports_in_circles(house: House) -> Broken:
 
 
 def packages_have_one_importer(house: House) -> Broken:
-    """Each difficult package is imported in one place."""
+    """Each of these packages is imported in one place only."""
     for module, item in _imports(house):
         home = ONLY_IN.get(item.package)
         if (
@@ -170,7 +172,7 @@ def core_knows_no_notebook(house: House) -> Broken:
 
 
 def litellm_is_imported_late(house: House) -> Broken:
-    """No import of litellm runs when a file is imported: it takes seconds."""
+    """No module imports litellm when it is imported itself: this takes seconds."""
     for module, item in _imports(house):
         if item.package == "litellm" and not (item.lazy or item.typing_only):
             yield _at(module, item.line, item.target)
@@ -181,7 +183,9 @@ def litellm_is_imported_late(house: House) -> Broken:
 
 @functools.cache
 def _importers(house: House) -> dict[str, set[str]]:
-    """Module -> those that use it: they import it, a name that its face has from it, or that as an attribute of the face."""
+    """Return module -> the modules that use it. They import the module, or a name that its face has from it, or use such a
+    name as an attribute of the face.
+    """
     importers: dict[str, set[str]] = {module.dotted: set() for module in house.modules}
     attributes = {
         m.dotted: {n.attr for n in ast.walk(m.tree) if isinstance(n, ast.Attribute)} for m in house.modules
@@ -204,14 +208,14 @@ def _importers(house: House) -> dict[str, set[str]]:
 
 
 def every_module_is_imported(house: House) -> Broken:
-    """No module that nobody imports."""
+    """There is no module that nobody imports."""
     for module in house.modules:
         if not module.is_face and module.room != "api" and not _importers(house)[module.dotted]:
             yield _at(module, 1, "nobody imports it")
 
 
 def small_modules_have_two_importers(house: House) -> Broken:
-    """A module under 60 lines is worth a file when two others need it."""
+    """A module with fewer than 60 lines has at least two importers."""
     for module in house.modules:
         if (
             not module.is_face
@@ -224,7 +228,9 @@ def small_modules_have_two_importers(house: House) -> Broken:
 
 
 def public_names_have_one_home(house: House) -> Broken:
-    """A name that a face gives is defined in one module and given by one face; nobody takes a name from a module that has it from another."""
+    """A name that a face gives is defined in one module, and only one face gives it. Nobody imports a name from a module that
+    has itself imported it.
+    """
     homes, faces = defaultdict(set), defaultdict(set)
     for module in house.modules:
         for node in module.tree.body:
@@ -254,7 +260,7 @@ def _room_of(name: str) -> str:
 
 
 def _assigned(module: Module) -> set[str]:
-    """The names that a module binds at its top by itself."""
+    """Return the names that a module defines at its top level."""
     return {
         n.id
         for s in module.tree.body
@@ -281,7 +287,7 @@ def floors_are_few(house: House) -> Broken:
 
 
 def names_say_something(house: House) -> Broken:
-    """No module and no class has a name that says nothing of what it does."""
+    """No module and no class has a name that says nothing about its task."""
     for module in house.modules:
         if module.name.rpartition("/")[2].removesuffix(".py") in VAGUE_MODULES:
             yield _at(module, 1, "a name for anything")
@@ -303,7 +309,9 @@ def functions_are_short(house: House) -> Broken:
 
 
 def everything_is_caught_in_one_room(house: House) -> Broken:
-    """Only core/execution, where code that is not ours runs, catches everything. Catching to raise again is no catch."""
+    """Only core/execution, where foreign code runs, catches every exception. To catch an exception and raise it again is
+    allowed.
+    """
     for module, node in _nodes(house):
         if module.room == "core/execution":
             continue
@@ -323,7 +331,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def nothing_is_chosen_by_the_name_of_a_class(house: House) -> Broken:
-    """What is done with an object of ours is chosen by `isinstance` or a method, not by the name of its class."""
+    """`isinstance` or a method decides what is done with an object of ours, not the name of its class."""
     ours = {node.name for module in house.modules for node in module.classes}
     for module, node in _nodes(house):
         if isinstance(node, ast.Compare) and any(map(_is_class_name, [node.left, *node.comparators])):
@@ -337,7 +345,7 @@ def nothing_is_chosen_by_the_name_of_a_class(house: House) -> Broken:
 
 
 def _is_class_name(node: ast.AST) -> bool:
-    """`type(x).__name__` or `x.__class__.__name__`."""
+    """Return True for `type(x).__name__` and `x.__class__.__name__`."""
     return (
         isinstance(node, ast.Attribute)
         and node.attr in ("__name__", "__qualname__")
@@ -347,7 +355,7 @@ def _is_class_name(node: ast.AST) -> bool:
 
 
 def _is_choice_by_name(node: ast.AST) -> bool:
-    """`getattr(self, f"_on_{…}")`, `TABLE[type(x).__name__]`, `TABLE.get(type(x).__name__)`."""
+    """Return True for `getattr(self, f"_on_{…}")`, `TABLE[type(x).__name__]` and `TABLE.get(type(x).__name__)`."""
     if isinstance(node, ast.Subscript):
         return _is_class_name(node.slice)
     if not isinstance(node, ast.Call):
@@ -359,7 +367,7 @@ def _is_choice_by_name(node: ast.AST) -> bool:
 
 
 def nothing_is_assigned_on_another_module(house: House) -> Broken:
-    """No module sets an attribute of another module of ours, or of an object that it has from there."""
+    """No module sets an attribute of another module of ours, or of an object that it has imported from there."""
     for module in house.modules:
         aliases = _names_of_ours(module)
         for node in ast.walk(module.tree):
@@ -374,7 +382,7 @@ def nothing_is_assigned_on_another_module(house: House) -> Broken:
 
 
 def _names_of_ours(module: Module) -> set[str]:
-    """The names under which a module knows other modules of ours, and what it imports from them."""
+    """Return the names under which a module knows other modules of ours, and the names that it imports from them."""
     names = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -426,19 +434,19 @@ def _broken(rule: Rule) -> tuple[tuple[str, str], ...]:
 
 @pytest.mark.parametrize(("rule", "room"), list(_cases()))
 def test_rule_holds_in_each_room(rule, room):
-    """Nothing in the room breaks the rule."""
+    """No code in the room breaks the rule."""
     broken = [words for where, words in _broken(rule) if where == room]
     assert not broken, f"{rule.__doc__} {broken}"
 
 
 def test_what_is_pending_is_there():
-    """What is expected to fail names a rule and a room that exist."""
+    """Each entry of PENDING names a rule and a room that exist."""
     assert PENDING.keys() <= {rule.__name__ for rule in RULES}
     assert set().union(*PENDING.values()) <= set(ROOMS)
 
 
 def test_the_table_names_every_room_and_no_other():
-    """The table of imports has a row for each room, and only rooms in it."""
+    """The table of imports has a row for each room, and names only rooms."""
     assert set(MAY_USE) == set(ROOMS)
     assert set().union(*MAY_USE.values()) <= set(ROOMS)
 
@@ -571,12 +579,12 @@ def _house(files: dict[str, str]) -> House:
 
 @pytest.mark.parametrize(("rule", "files"), BAD, ids=lambda value: getattr(value, "__name__", ""))
 def test_rule_finds_what_breaks_it(rule, files):
-    """Each rule sees code that breaks it."""
+    """Each rule finds the code that breaks it."""
     assert list(rule(_house(files)))
 
 
 def test_every_rule_is_tried_on_bad_code():
-    """No rule is without code that breaks it."""
+    """For every rule, there is code that breaks it."""
     assert {rule for rule, _ in BAD} == set(RULES)
 
 
@@ -605,5 +613,5 @@ GOOD = {
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rule_lets_good_code_pass(rule):
-    """No rule objects to code as it is meant to be."""
+    """No rule reports good code."""
     assert list(rule(_house(GOOD))) == []

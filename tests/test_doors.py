@@ -1,4 +1,6 @@
-"""Guarantee: every text that leaves a run goes without its keys. Each door is listed here, and driven with a known key."""
+"""Guarantee: every text that leaves a run contains no key. Each way in which a text can leave (a "door") is listed here, and
+tried with a known key.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ KEY = "opaque+Q7/x9.Zp3wVtAB"
 
 @pytest.fixture
 async def run(tmp_path, monkeypatch):
-    """A run with a key, which a prompt, the model, its reasoning, a tool, an error, a file and an approval repeat."""
+    """Run a turn with a key. A prompt, the model, its reasoning, a tool, an error, a file and an approval repeat the key."""
     monkeypatch.setattr(keys, "_known", {})
     monkeypatch.chdir(tmp_path)
 
     def leak(x: str) -> str:
-        """Say it back."""
+        """Return the key."""
         pathlib.Path("notes.txt").write_text(f"the key is {x}\n")
         return f"You said {x}"
 
@@ -82,7 +84,7 @@ async def run(tmp_path, monkeypatch):
 
 
 def message_of(code, *arguments, **keywords):
-    """What an error says, as a person sees it: its text, its repr, its traceback."""
+    """Return everything that a person sees of an error: its text, its repr, its traceback."""
     with pytest.raises(Exception) as caught:
         code(*arguments, **keywords)
     shown = "".join(traceback.format_exception_only(caught.value))
@@ -154,7 +156,7 @@ ERRORS = {
 
 
 def rows_of(run):
-    """Rows whose cells, column names, answers and errors have the key."""
+    """Return rows with the key in their cells, column names, answers and errors."""
     row = Row(0, "k", {KEY: KEY, "text": f"with {KEY}"}, run.result, f"no access with {KEY}")
     done = Row(1, "k", {"text": KEY}, run.result)
     progress = RowsProgress(2, 1, 1, last=(row, done), message=f"stopped with {KEY}")
@@ -207,7 +209,7 @@ DOORS = {
 
 
 async def test_no_text_leaves_with_a_key(run, caplog, capsys):
-    """Whatever a run is shown, printed, logged, recorded, saved or exported by has [key] in its place."""
+    """Every form in which a run is shown, printed, logged, recorded, saved or exported has [key] in place of the key."""
     with caplog.at_level(logging.DEBUG):
         texts = {name: door(run=run, caplog=caplog, capsys=capsys) for name, door in DOORS.items()}
     assert [name for name, text in texts.items() if KEY[:8] in text or KEY[-8:] in text] == []

@@ -1,4 +1,4 @@
-"""The list of guarantees names tests that exist, and so do the pages of the repository."""
+"""The tests that the list of guarantees names exist. So do the tests that the pages of the repository name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = [
 
 
 def named_tests(text):
-    """(file, pattern or "") of each test that a text names: `a/test_b.py`, `a/test_b.py::test_c`, then `…::test_d_*`."""
+    """Return (file, pattern or "") for each test that a text names: `a/test_b.py`, `a/test_b.py::test_c`, then `…::test_d_*`."""
     file = ""
     for path, name in re.findall(r"`([\w/]*\btest_\w+\.py|…)(?:::(\w+\*?))?`", text):
         file = file if path == "…" else path
@@ -28,7 +28,7 @@ def named_tests(text):
 
 
 def missing(file, name):
-    """What is not there of a named test, or None."""
+    """Return the file or the test that does not exist; None if both exist."""
     path = TESTS / file
     if not path.is_file():
         return file
@@ -37,7 +37,7 @@ def missing(file, name):
 
 
 def test_every_guarantee_names_tests_that_exist():
-    """Each row of the table names at least one test, and each is there."""
+    """Each row of the table names at least one test, and all named tests exist."""
     rows = [line for line in GUARANTEES.read_text("utf-8").splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 30
     assert [row for row in rows if not list(named_tests(row.rsplit("|", 2)[1]))] == []
@@ -46,7 +46,7 @@ def test_every_guarantee_names_tests_that_exist():
 
 
 def test_every_guarantee_names_modules_that_exist():
-    """What holds a guarantee is a module of the package, or said in words."""
+    """If a row says which module holds the guarantee, this module exists."""
     package = Path(importlib.util.find_spec("toolloop_jupyter").origin).parent
     named = re.findall(
         r"`((?:core|notebook|teaching)/[a-z/]*/(?!test_)\w+\.py)`", GUARANTEES.read_text("utf-8")
@@ -65,12 +65,12 @@ def test_every_guarantee_names_modules_that_exist():
     ],
 )
 def test_a_test_that_is_gone_is_missed(text, gone):
-    """A file, a name and a pattern without a test are found."""
+    """A missing file, a missing name, and a pattern without a test are found."""
     assert [missing(*one) for one in named_tests(text)] == gone
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_files_of_tests_that_exist(page):
-    """What a page calls tests/… is there."""
+    """If a page names a file in tests/, it exists."""
     named = re.findall(r"\btests/[\w/]+(?:\.\w+)?", page.read_text("utf-8"))
     assert [path for path in named if not (TESTS.parent / path).exists()] == []

@@ -1,4 +1,4 @@
-"""Guarantee: a key is never in an output, a traceback, a repr, a recording or an export, however it was given."""
+"""Guarantee: a key is never in an output, a traceback, a repr, a recording or an export, however the run got it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WAYS = {
 @pytest.mark.parametrize("status", [400, 401, 500])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_an_error_that_echoes_the_key(way, status):
-    """The result, its JSON and its transcript have the provider's error without the key in it."""
+    """The result, its JSON and its transcript have the provider's error without the key."""
     with echoing(status) as server:
         keywords = {"model": "openai/stub", **way(), "api_base": server.base_url}
         result = await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
@@ -69,7 +69,7 @@ async def test_an_error_that_echoes_the_key(way, status):
 
 
 class Raises(dict):
-    """A callable object and a mapping whose own code raises."""
+    """A callable object and a mapping whose own code raises errors."""
 
     def fail(self, *_):
         raise RuntimeError("boom")
@@ -85,7 +85,7 @@ class Raises(dict):
     ids=["object", "iterable", "mapping"],
 )
 def test_arguments_that_raise_anything(given):
-    """It is told in one line. A traceback under `%xmode Verbose` would show the key, which the frames still have."""
+    """Such an argument is an error of one line. A traceback under `%xmode Verbose` would show the key in the frames."""
     with pytest.raises(
         HarnessError, match=r"raised (RuntimeError: boom|ZeroDivisionError: division by zero)"
     ):
@@ -96,7 +96,7 @@ def test_arguments_that_raise_anything(given):
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_no_repr_has_it(way):
-    """Config, Route, Request, session and options print without the key; so does what a dry run shows."""
+    """The `repr` of Config, Route, Request, session and options has no key. Neither has a dry run."""
     keywords = {"model": "openai/stub", **way()}
     if keywords["model"].startswith("litellm_proxy"):
         keywords["api_base"] = "http://127.0.0.1:9/v1"
@@ -114,7 +114,7 @@ async def test_no_repr_has_it(way):
     ["https://me:opaque+Q7x9@host/v1", "https://host/v1?api_key=opaque", "https://host/v1?x=1&sig=opaque"],
 )
 def test_addresses_with_a_password(address):
-    """An address that holds a password or key is sent, and not shown."""
+    """An address with a password or a key is sent, but not shown."""
     config = build_config(model="openai/stub", api_base=address, api_key="k" * 9)
     assert "opaque" not in repr(config)
 
@@ -134,12 +134,12 @@ def test_addresses_with_a_password(address):
     ],
 )
 def test_what_counts_as_secret(name, value, secret):
-    """By its own name, by a name within it, or as an address with a password."""
+    """An option is secret by its own name, by a name inside its value, or if its value is an address with a password."""
     assert keys_module.holds_key(name, value) is secret
 
 
 def test_known_keys_are_taken_out_in_every_writing(monkeypatch):
-    """Keys of the environment and of litellm's module, also as they stand in an address."""
+    """Keys of the environment and of litellm's module are removed, also from addresses, where they may be escaped."""
     monkeypatch.setenv("SOME_API_KEY", KEY)
     assert KEY not in redact(f"refused {KEY}")
     assert "Q7%2Fx9" not in redact("refused ?k=opaque%2BQ7%2Fx9.Zp3wVt")
@@ -151,11 +151,13 @@ def test_known_keys_are_taken_out_in_every_writing(monkeypatch):
 
 
 async def test_what_tools_and_the_model_say(serve, tmp_path):
-    """The key in an argument, a tool's result, its error and the answer: the loop has it, nothing that is shown or kept has."""
+    """If an argument, a tool's result, its error and the answer have the key, the loop gets it. Nothing that is shown or
+    stored has it.
+    """
     got = []
 
     def leak(x: str) -> str:
-        """Say it back."""
+        """Return the key."""
         got.append(x)
         return f"You said {x}"
 
@@ -194,7 +196,7 @@ async def test_what_tools_and_the_model_say(serve, tmp_path):
 
 
 async def test_a_header_with_a_name_and_a_password(serve):
-    """`Basic …`: neither the header's value, nor the password in it, nor that in base64 with another name."""
+    """For a header `Basic …`, these are hidden: its value, the password in it, and the password in base64 with another name."""
     basic = base64.b64encode(f"user:{KEY}".encode()).decode()
     other = base64.b64encode(f"somebody:{KEY}".encode()).decode()
     echo = {"error": {"message": f"no: Basic {basic}, {KEY}, {other}"}}
@@ -212,7 +214,7 @@ async def test_a_header_with_a_name_and_a_password(serve):
 
 
 def test_text_in_a_terminal_as_it_comes(capsys, monkeypatch):
-    """What is printed delta by delta has no piece of a key, wherever it is cut."""
+    """A terminal prints one delta after the other. No part of a key is printed, wherever the key is cut."""
     monkeypatch.setattr(keys_module, "_known", {KEY: None})
     cell = SimpleNamespace(can_update=False)
     writer, step = TerminalWriter(OutputColumn(cell), Page()), TextStep(is_thought=False)

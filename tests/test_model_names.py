@@ -1,4 +1,4 @@
-"""The models that our texts name are there still, and for a year to come."""
+"""The models that our texts name exist, and will exist for a year."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = re.compile(
 
 
 def named_models(repository: Path) -> Iterator[tuple[str, str]]:
-    """(file, model) of each model named in the package, README, the pages and the notebooks."""
+    """Yield (file, model) for each model that the package, README, the pages or the notebooks name."""
     files = [repository / "README.md", repository / "CONTRIBUTING.md"]
     for folder, kind in (
         ("toolloop_jupyter", "*.py"),
@@ -42,12 +42,12 @@ def named_models(repository: Path) -> Iterator[tuple[str, str]]:
     ],
 )
 def test_a_name_is_seen(text, names):
-    """Names with and without a provider are found; other words, and groups of a gateway, are none."""
+    """Names with and without a provider are found. Other words, and the groups of a gateway, are not names of models."""
     assert [found[1] for found in NAME.finditer(text)] == names
 
 
 def test_each_model_that_is_named_stays_for_a_year(repository):
-    """LiteLLM knows every model that our texts name, and no provider retires one within a year from today."""
+    """LiteLLM knows every model that our texts name. No provider retires one of them within a year from today."""
     table = load_litellm().model_cost
     in_a_year = (dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=365)).date().isoformat()
     facts_by_name = {name.rpartition("/")[2]: facts for name, facts in table.items()}

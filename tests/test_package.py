@@ -1,4 +1,4 @@
-"""The package as it is installed."""
+"""The package in its installed form."""
 
 from __future__ import annotations
 

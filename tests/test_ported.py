@@ -1,4 +1,6 @@
-"""Code that was written for LiteLLM's agent API: names that an import line may have, objects that it makes and calls."""
+"""Code that was written for LiteLLM's agent API works here: the names that it imports, the objects that it makes, the calls
+that it makes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ LOOP = Harness.TOOL_LOOP
 
 
 def test_every_name_of_litellms_is_there_or_says_why_not():
-    """Each public name of `litellm.harness` can be imported from here, or its import says where it is to be had."""
+    """Each public name of `litellm.harness` can be imported from this package. If not, the error says where it can be found."""
     theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
     elsewhere = set()
     for name in theirs.__all__:
@@ -39,7 +41,7 @@ def test_every_name_of_litellms_is_there_or_says_why_not():
 
 
 def test_what_only_other_harnesses_do():
-    """Events and errors of other harnesses are types; what the Tool Loop cannot do raises LiteLLM's error for it."""
+    """Events and errors of other harnesses are types. For features that the Tool Loop lacks, LiteLLM's error is raised."""
     assert tl.Compaction(10, 5) == tl.Compaction(tokens_before=10, tokens_after=5)
     assert issubclass(tl.HarnessInstallFailed, tl.HarnessError)
     assert issubclass(tl.StateIncompatible, tl.HarnessError)
@@ -50,7 +52,7 @@ def test_what_only_other_harnesses_do():
 
 
 def test_events_are_made_as_litellms():
-    """An Approval can be made without a loop, and answered; a ToolCall is built in unless somebody says no."""
+    """An Approval can be made without a loop, and answered. A ToolCall counts as built in unless it says otherwise."""
     approval = tl.Approval("rm", {"path": "x"})
     assert not approval.answered
     approval.allow()
@@ -60,7 +62,7 @@ def test_events_are_made_as_litellms():
 
 
 async def test_an_approval_is_awaited_by_many():
-    """All who wait for an Approval get its decision, also one who gave up in between does not take it away."""
+    """All code that waits for an Approval gets its decision, even if one of the waiting tasks was cancelled before."""
     approval = tl.Approval("rm", {})
     first, second = (asyncio.ensure_future(approval.wait()) for _ in range(2))
     await asyncio.sleep(0)
@@ -71,7 +73,7 @@ async def test_an_approval_is_awaited_by_many():
 
 
 async def test_an_async_stream_can_be_closed(call):
-    """`await stream.close()` is `aclose()`, as for sync ones."""
+    """`await stream.close()` does the same as `aclose()`. Sync streams have `close()`, too."""
     more, _ = call(answer("a b c d", hold_after=3))
     stream = aagent(LOOP, "Go", stream=True, **more)
     await stream.__anext__()
@@ -96,7 +98,7 @@ async def test_an_async_stream_can_be_closed(call):
     ],
 )
 def test_arguments_of_the_wrong_kind(keywords, words):
-    """One line that names the argument and the value, before anything starts."""
+    """One line names the argument and the value, before anything starts."""
     with pytest.raises((TypeError, ValueError), match=re.escape(words)) as caught:
         aagent(LOOP, "Go", **{"model": "openai/stub", **keywords})
     assert isinstance(caught.value, tl.HarnessError)
@@ -113,7 +115,7 @@ def test_arguments_of_the_wrong_kind(keywords, words):
     ],
 )
 def test_a_history_that_is_none(history, words):
-    """What is no list of messages is HistoryInvalid, in one line."""
+    """If `history` is not a list of messages, HistoryInvalid says so in one line."""
     with pytest.raises(tl.HistoryInvalid, match=re.escape(words)) as caught:
         agent_session(LOOP, model="openai/stub", history=history)
     assert "\n" not in str(caught.value)
@@ -121,7 +123,7 @@ def test_a_history_that_is_none(history, words):
 
 @pytest.mark.parametrize("instructions", ["", "  \n"])
 async def test_empty_instructions(call, instructions):
-    """Empty instructions send no system message, and take one out of a history."""
+    """Empty instructions send no system message, and remove the one of a history."""
     more, server = call(answer("Hi."), answer("Hi."))
     session = aagent_session(LOOP, instructions=instructions, **more)
     await session.arun("Go")
@@ -139,7 +141,7 @@ async def test_empty_instructions(call, instructions):
 
 @pytest.mark.parametrize("how", ["timeout", "cancel", "exit"])
 async def test_a_tool_that_was_cut_off_has_run(how):
-    """The result of a call that had been started, and did not come to its end, says that it ran, and for how long."""
+    """If a call was started and cut off, its result says that it ran, and for how long."""
 
     async def slow() -> str:
         """Take long."""
@@ -163,7 +165,7 @@ async def test_a_tool_that_was_cut_off_has_run(how):
 
 
 async def test_a_call_that_was_cut_off_before_it_ran():
-    """A call whose function was never started says that it did not run."""
+    """If a call's function was never started, its result says that it did not run."""
 
     def add(a: int) -> int:
         """Add."""
@@ -182,7 +184,7 @@ async def test_a_call_that_was_cut_off_before_it_ran():
 
 
 async def test_a_local_sandbox_reads_its_files_only(tmp_path):
-    """`read` stays in the folder, also through links, and says what cannot be read."""
+    """`read` stays inside the folder, even through links. The error says what cannot be read."""
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "note.txt").write_bytes(b"one")
     (tmp_path / "other.txt").write_bytes(b"two")
@@ -199,7 +201,7 @@ async def test_a_local_sandbox_reads_its_files_only(tmp_path):
 
 
 async def test_caches_are_no_changed_files(tmp_path):
-    """What tools of Python leave behind is no change of a turn's."""
+    """Files that Python's tools leave behind do not count as changes of a turn."""
     for name in (".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", ".ipynb_checkpoints"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("x", "utf-8")

@@ -1,4 +1,5 @@
-"""A class begins: twenty kernels are started at once, each runs a scripted lesson; seconds until the last has its answer, and memory.
+"""A class begins: twenty kernels start at the same time, and each runs a scripted lesson. Measures the seconds until the last
+answer, and the memory.
 
 `./dev bench -k class`, or, to compare with another version of the package, a folder that has it:
 
@@ -45,18 +46,18 @@ EMPTY = ("print('the function says')",)
 
 @dataclass(frozen=True)
 class Measured:
-    """What a class took from the first start to the last answer."""
+    """The time and memory that all kernels of a class took, from the first start to the last answer."""
 
     seconds: float
-    """On the clock, with the start of the kernels."""
+    """Seconds of real time, including the start of the kernels."""
     processor: float
-    """Seconds of processor time of all kernels. 0 where there is no /proc."""
+    """CPU seconds of all kernels. 0 if there is no /proc."""
     megabytes: float
-    """Of all kernels together; a page that several share counts once. 0 where there is no /proc."""
+    """The memory of all kernels. A page that several kernels share counts once. 0 if there is no /proc."""
 
 
 def measure(cells: Sequence[str], count: int, package: str | None = None) -> Measured:
-    """Start `count` kernels at once, each with these cells; `package` is a folder before all others on their path."""
+    """Start `count` kernels at the same time, each with these cells. `package`: a folder that comes first on their path."""
     kernels = [LiveKernel(env={"PYTHONPATH": package}, start_timeout=300) for _ in range(count)]
     failed: list[BaseException] = []
 
@@ -86,7 +87,7 @@ def measure(cells: Sequence[str], count: int, package: str | None = None) -> Mea
 
 
 def print_table(measured: dict[str, Measured], count: int) -> None:
-    """A line for each way: seconds, processor time, memory."""
+    """Print a line for each measurement: seconds, CPU seconds, memory."""
     print(f"\n{count} kernels started at once: until the last has its answer")
     print(f"{'':44}{'s':>8}{'CPU s':>8}{'MB':>9}{'MB each':>9}")
     for name, one in measured.items():
@@ -96,14 +97,14 @@ def print_table(measured: dict[str, Measured], count: int) -> None:
 
 
 def test_class():
-    """All lessons of a class are answered; what that takes beside the same number of empty kernels."""
+    """All lessons of a class are answered. Prints the time and memory, beside those of the same number of empty kernels."""
     measured = {"empty kernels": measure(EMPTY, KERNELS), "a scripted lesson": measure(LESSON, KERNELS)}
     print_table(measured, KERNELS)
     assert measured["a scripted lesson"].megabytes < 120 * KERNELS
 
 
 def main() -> None:
-    """The class on this package, and on each package that the command line names."""
+    """Measure a class with this package, and with each package that the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kernels", type=int, default=KERNELS)
     parser.add_argument("package", nargs="*", help="a folder that has another version of toolloop_jupyter")

@@ -1,7 +1,7 @@
 """From a click on Approve to the start of the tool, in each kernel that we support: median and 95th percentile, in milliseconds.
 
-The time begins before the front-end's message is made, and ends in the first line of the tool. Where a kernel has subshells, each
-second click is sent to a subshell, as JupyterLab does.
+The time begins before the front-end's message is made, and ends in the first line of the tool. If a kernel has subshells,
+every second click is sent to a subshell, as JupyterLab does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_click(kind):
 
 
 def click_through(kernel: LiveKernel, shells: list[str | None]) -> list[float]:
-    """Approve all calls of one run. Return the times of the clicks."""
+    """Approve all calls of one run. Return the times from each click to the start of its tool."""
     clicked, run = [], kernel.submit(RUN, allow_stdin=True)
     for number in range(CALLS):
         button = kernel.button("Approve")

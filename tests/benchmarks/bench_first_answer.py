@@ -1,4 +1,6 @@
-"""Kernel ready -> the first answer is on the page, cells queued at once: beside an empty kernel and a bare `import litellm`."""
+"""The time from a kernel that is ready to the first answer on the page, with all cells queued at once. It is compared with an
+empty kernel and with a bare `import litellm`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ MODELS = "from toolloop_jupyter.teaching import ScriptedModel, Replay"
 
 
 def ways(recording: Path, address: str) -> dict[str, tuple[list[str], str]]:
-    """The cells of each way, and the text that is waited for."""
+    """Return the cells of each case, and the text that is waited for."""
     return {
         "an empty kernel's print": (["print('Hello.')"], "Hello."),
         "import litellm": (["import litellm\nprint('Hello.')"], "Hello."),
@@ -40,16 +42,16 @@ def ways(recording: Path, address: str) -> dict[str, tuple[list[str], str]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one start took, from a kernel that is ready to the text on the page."""
+    """The cost of one start, from a kernel that is ready to the text on the page."""
 
     seconds: float
     cpu: float
-    """Seconds of the kernel's processor time (0 where there is no /proc)."""
+    """CPU seconds of the kernel (0 if there is no /proc)."""
     megabytes: float
 
 
 def measure(cells: list[str], text: str, env: Mapping[str, str] | None = None) -> Measured:
-    """Queue the cells in a kernel of their own and wait for the text."""
+    """Queue the cells in a new kernel, and wait for the text."""
     with LiveKernel(sys.executable, env=env) as kernel:
         before, began = read_processor_time(kernel.pid), time.monotonic()
         for cell in cells:
@@ -61,7 +63,9 @@ def measure(cells: list[str], text: str, env: Mapping[str, str] | None = None) -
 
 
 def test_first_answer(tmp_path):
-    """A model of ours answers at most 0.8 s after an empty kernel's first print, in less than 120 MB (best of several rounds)."""
+    """A model of ours answers at most 0.8 s after an empty kernel's first print, and takes less than 120 MB (the best of
+    several rounds counts).
+    """
     recording = record(tmp_path)
     with ScriptedServer([answer("Hello.")]) as server:
         measured = run_all(ways(recording, server.base_url))
@@ -73,7 +77,7 @@ def test_first_answer(tmp_path):
 
 
 def record(folder: Path) -> Path:
-    """A recording of one answer."""
+    """Write a recording of one answer."""
     path = folder / "lesson.jsonl"
     Recorder(path).record(
         {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
@@ -86,7 +90,9 @@ def record(folder: Path) -> Path:
 def run_all(
     ways: dict[str, tuple[list[str], str]], env: Mapping[str, str] | None = None
 ) -> dict[str, Measured]:
-    """The best of all rounds of each way; the ways take turns, so that what else the machine does meets all of them."""
+    """Return the best round of each case. The cases take turns, so other programs on the machine slow all of them down
+    equally.
+    """
     measured: dict[str, list[Measured]] = {}
     for _ in range(ROUNDS):
         for name, (cells, text) in ways.items():
@@ -102,7 +108,7 @@ def run_all(
 
 
 def print_table(measured: dict[str, Measured]) -> None:
-    """A line for each way: seconds, seconds above an empty kernel, processor time, memory."""
+    """Print a line for each case: seconds, seconds more than an empty kernel, CPU seconds, memory."""
     empty = measured["an empty kernel's print"].seconds
     bytecode = "nothing is compiled" if os.environ.get("PYTHONDONTWRITEBYTECODE") else "with bytecode"
     print(f"\nfrom a ready kernel to the first answer, best of {ROUNDS}, {bytecode}")

@@ -1,8 +1,7 @@
-"""1,000 tool steps in one session: what the last hundred cost against the first hundred, and memory.
+"""1,000 tool steps in one session: the cost of the last hundred steps compared with the first hundred, and the memory.
 
-LiteLLM's own work grows with the history (it walks through and copies all messages on every call), and the history is
-sent again each time. So our part is measured with model calls that are ready at once, and LiteLLM's apart from it, on
-the same messages.
+LiteLLM's own work grows with the history: it copies all messages for every call, and they are sent again each time. So our
+part is measured with model calls that return at once, and LiteLLM's part is measured alone, on the same messages.
 """
 
 from __future__ import annotations
@@ -31,7 +30,9 @@ HUNDRED = 5
 
 
 class Numbered(Ready):
-    """Ready answers for turn after turn of one session: 20 calls, then a text, by what stands behind the last question."""
+    """Answers without any wait, for the turns of one session: 20 calls, then a text. The messages after the last question
+    decide which answer comes.
+    """
 
     async def __call__(self, *, messages: list[Any], **more: Any) -> Any:
         last = next(
@@ -44,7 +45,7 @@ class Numbered(Ready):
 
 
 async def session_times(**place: Any) -> tuple[list[float], Any]:
-    """CPU seconds of each turn of one session."""
+    """Return the CPU seconds of each turn of one session."""
     options = ours.ToolLoopOptions(completion_kwargs={"stream": False})
     seconds = []
     async with ours.aagent_session(ours.Harness.TOOL_LOOP, tools=[add], options=options, **place) as session:
@@ -58,12 +59,14 @@ async def session_times(**place: Any) -> tuple[list[float], Any]:
 
 
 def growth(seconds: list[float]) -> float:
-    """The last hundred steps against the first (the least of each five turns, so that a busy machine counts less)."""
+    """Return the time of the last hundred steps divided by that of the first hundred. Of every five turns, the fastest
+    counts, because other programs slow some turns down.
+    """
     return min(seconds[-HUNDRED:]) / min(seconds[:HUNDRED])
 
 
 def test_a_thousand_steps(monkeypatch):
-    """Apart from LiteLLM's own growing work, the last hundred of 1,000 tool steps cost at most 1.2 times the first."""
+    """Without LiteLLM's own work, the last hundred of 1,000 tool steps cost at most 1.2 times as much as the first hundred."""
     litellm.suppress_debug_info = True
     litellm.register_model({MODEL: PRICE})
     with serving() as base:

@@ -1,4 +1,4 @@
-"""What `import toolloop_jupyter` and `%load_ext` take on top of importing ipywidgets, each in a fresh interpreter."""
+"""The time of `import toolloop_jupyter` and `%load_ext`, in addition to the import of ipywidgets, each in a new interpreter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ WAYS = {
 
 
 def seconds(code: str) -> float:
-    """CPU seconds of the code in a new interpreter. -I: it imports the installed package, which has bytecode, not a source tree."""
+    """Return the CPU seconds of the code in a new interpreter. -I: it imports the installed package, which has bytecode, not
+    a source tree.
+    """
     ran = subprocess.run(
         [sys.executable, "-I", "-c", START + code + END], capture_output=True, text=True, check=True
     )

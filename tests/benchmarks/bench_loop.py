@@ -1,15 +1,14 @@
-"""What our loop costs on top of the model calls themselves, beside LiteLLM's own loop, in one run.
+"""The cost of our loop in addition to the model calls, beside LiteLLM's own loop, in one run.
 
-A tool step is one model call that asks for a tool and the call of that tool. Each way is driven twice:
+A tool step is one model call that asks for a tool, and the call of this tool. Each loop runs twice:
 
-- against a scripted server in a process of its own: raw `litellm.acompletion` calls with the same messages and tools,
-  LiteLLM's Tool Loop, and ours. That gives the ratios; LiteLLM's client takes some 5 ms a call, and varies by more
-  than a loop costs.
-- with `litellm.acompletion` replaced by one that has its answers ready. What is left is the loop's own work, which
-  gives the milliseconds a step that are held to the budget.
+- against a scripted server in another process: raw `litellm.acompletion` calls with the same messages and tools, LiteLLM's Tool
+  Loop, and ours. This gives the ratios. (LiteLLM's client takes some 5 ms a call, and varies by more than the cost of a loop.)
+- with `litellm.acompletion` replaced by a function that has its answers ready. What is left is the loop's own work. Its
+  milliseconds for each step must stay within the budget.
 
-Rounds alternate. CPU seconds of this process (all its threads) are what counts, and of all rounds the least: other
-programs on the machine only ever add.
+The rounds alternate. The CPU seconds of this process (all its threads) count, and of all rounds the fastest: other programs
+on the machine can only add time.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ async def aadd(a: int, b: int = 2) -> int:
 
 
 async def raw(base: str, spec: dict[str, Any], *, stream: bool) -> None:
-    """The same calls without any loop."""
+    """Make the same model calls without any loop."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Go"}]
     options: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     for number in range(STEPS + 1):
@@ -65,7 +64,7 @@ async def raw(base: str, spec: dict[str, Any], *, stream: bool) -> None:
 
 
 async def looped(api: Any, base: str, function: Callable[..., Any], **more: Any) -> None:
-    """One turn of a loop."""
+    """Run one turn of a loop."""
     place = {"model": MODEL, "api_base": base, "api_key": "sk-bench"}
     result = await api.aagent(api.Harness.TOOL_LOOP, "Go", tools=[function], **place, **more)
     assert result.text == "Done.", result.text
@@ -74,7 +73,7 @@ async def looped(api: Any, base: str, function: Callable[..., Any], **more: Any)
 
 def ways(base: str, function: Callable[..., Any], folder: str) -> dict[str, Callable[[], Awaitable[None]]]:
     whole = ours.ToolLoopOptions(completion_kwargs={"stream": False})
-    spec = make_tools([function])[0].spec  # once: describing a function is no work of the calls
+    spec = make_tools([function])[0].spec  # done once: describing a function is not a part of the calls
     return {
         "raw calls": lambda: raw(base, spec, stream=False),
         "LiteLLM's loop": lambda: looped(harness, base, function, sandbox=litellm.sandbox.local(folder)),
@@ -85,7 +84,7 @@ def ways(base: str, function: Callable[..., Any], folder: str) -> dict[str, Call
 
 
 class Ready:
-    """`acompletion` with its answers ready: STEPS calls of the tool, then a text; streamed or not, as asked."""
+    """Replaces `acompletion`. Its answers are ready: STEPS calls of the tool, then a text; streamed if the call asks for it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -115,23 +114,23 @@ class Ready:
 
 
 async def measure(named: dict[str, Callable[[], Awaitable[None]]], rounds: int) -> dict[str, float]:
-    """The least CPU seconds of each way."""
+    """Return the least CPU seconds of each way."""
     seconds: dict[str, list[float]] = {name: [] for name in named}
     gc.collect()
-    gc.freeze()  # so that a collection between the rounds does not go through all of LiteLLM
+    gc.freeze()  # so that a garbage collection between the rounds does not visit all objects of LiteLLM
     for number in range(WARM_UP + rounds):
         for name, way in named.items():
             gc.collect()
             began = time.process_time()
             await way()
-            await asyncio.sleep(0.01)  # what LiteLLM logs in the background is its calls' own
+            await asyncio.sleep(0.01)  # LiteLLM's logging in the background belongs to its calls
             if number >= WARM_UP:
                 seconds[name].append(time.process_time() - began)
     return {name: min(taken) for name, taken in seconds.items()}
 
 
 def table(title: str, seconds: dict[str, float]) -> dict[str, float]:
-    """Print a table; returns the milliseconds a step beyond the raw calls."""
+    """Print a table. Return the milliseconds of a step in addition to the raw calls."""
     print(f"\n{title}\n{'':20}{'whole':>11}{'to raw':>9}{'beyond raw':>20}")
     beyond = {}
     for name, whole in seconds.items():
@@ -143,7 +142,7 @@ def table(title: str, seconds: dict[str, float]) -> dict[str, float]:
 
 @pytest.mark.parametrize("function", [add, aadd], ids=["sync tool", "async tool"])
 def test_loop_overhead(function, tmp_path, monkeypatch):
-    """A tool step of ours costs at most 1 ms beyond the raw calls, and less than LiteLLM's."""
+    """A tool step of ours costs at most 1 ms more than the raw calls, and less than LiteLLM's."""
     litellm.suppress_debug_info = True
     litellm.register_model({MODEL: PRICE})
     tools = f"{STEPS} tool steps ({function.__name__})"

@@ -1,10 +1,9 @@
-"""What a rows run costs beside the bare model calls: `asyncio.gather` of the same `acompletion` calls behind a semaphore.
+"""The cost of a rows run compared with bare model calls: `asyncio.gather` of the same `acompletion` calls behind a semaphore.
 
-1,000 rows with two model calls each, 32 at once, against a scripted server in a process of its own. Both ways are driven in
-turn, in one process. CPU seconds of this process are what counts, and of all rounds the least: other programs on the machine
-only ever add. The wall clock is printed beside them.
-
-While ours runs, a task of the same loop ticks: the CPU time of the loop's thread between two ticks is how long it was blocked.
+1,000 rows make two model calls each, 32 at the same time, against a scripted server in another process. Both ways run in
+turn, in one process. The CPU seconds of this process count, and of all rounds the fastest: other programs on the machine can
+only add time. The real time is printed, too. While our rows run, another task on the same loop ticks: the CPU time of the
+loop's thread between two ticks says how long the loop was blocked.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ async def add(a: int, b: int = 2) -> int:
 
 
 async def watch_memory(run: RowsRun, memory: dict[int, float]) -> None:
-    """Note the memory when a fifth of the rows has ended, and when all have."""
+    """Note the memory when a fifth of the rows have ended, and when all have ended."""
     for count in (ROWS // 5, ROWS):
         while run.progress.done < count:  # noqa: ASYNC110 - as a person looks
             await asyncio.sleep(0.005)
@@ -51,7 +50,7 @@ async def watch_memory(run: RowsRun, memory: dict[int, float]) -> None:
 
 
 async def bare(base: str, count: int = ROWS) -> None:
-    """The same calls without anything around them."""
+    """Make the same model calls without a rows run."""
     spec, places = make_tools([add])[0].spec, asyncio.Semaphore(AT_ONCE)
     place = {"model": MODEL, "api_base": base, "api_key": "sk-bench", "tools": [spec]}
 
@@ -86,7 +85,7 @@ async def ours(base: str, count: int = ROWS, memory: dict[int, float] | None = N
 
 
 async def measure(way: Callable[[], Awaitable[None]]) -> tuple[float, float, float]:
-    """(CPU seconds, seconds, the longest that the loop was blocked in CPU seconds)."""
+    """Return (CPU seconds, seconds, the longest time for which the loop was blocked, in CPU seconds)."""
     blocked = 0.0
 
     async def tick() -> None:
@@ -120,7 +119,9 @@ async def compare(base: str) -> tuple[dict[str, list[tuple[float, float, float]]
 
 
 def test_rows_beside_bare_calls():
-    """Rows take at most 1.1 times what the bare calls take, block the loop for 50 ms at most, and keep the memory flat."""
+    """Rows take at most 1.1 times as long as the bare calls, block the loop for at most 50 ms, and do not need more and more
+    memory.
+    """
     litellm.suppress_debug_info = True
     litellm.register_model({MODEL: PRICE})
     with serving(1) as base:

@@ -1,10 +1,10 @@
-"""What streaming costs: our share of the CPU beside LiteLLM's own, and how long the event loop was ever blocked.
+"""The cost of streaming: our CPU time compared with LiteLLM's own, and the longest time for which the event loop was blocked.
 
     ./dev bench -k streaming        or: python tests/benchmarks/bench_streaming.py [chunks]
 
-Three runs of the same stream from a server in another thread, whose time is not counted: LiteLLM alone; a whole turn
-of ours; and ours alone, on the very chunks that LiteLLM made, which gives our share without the noise of two networks.
-Prints ratios; exits with 1 when a budget is broken.
+The same stream is read three times: by LiteLLM alone; by a whole turn of ours; and by ours alone, with the chunks that
+LiteLLM has made. The last run gives our share without the variation of the network. The server runs in another thread, whose
+time does not count. Prints ratios, and exits with 1 if a budget is exceeded.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ WARM_UP = 200
 @dataclass
 class Measured:
     cpu: float
-    """Seconds on the loop's thread."""
+    """CPU seconds on the loop's thread."""
     blocked: float
-    """The most seconds of CPU that went by between two turns of a ticker: what a busy machine takes away is not counted."""
+    """The longest CPU time between two turns of a ticker. Time that other programs take does not count."""
     value: Any
 
 
 async def measure(work: Callable[[Callable[[], float]], Awaitable[Any]]) -> Measured:
-    """Run `work(longest)` beside a ticker; `longest()` is what the loop was blocked so far."""
+    """Run `work(longest)` beside a ticker. `longest()` returns the longest time for which the loop was blocked so far."""
     gc.collect()
-    gc.disable()  # a full collection walks all of LiteLLM's objects, some 300 ms in one piece, whoever's turn it is
+    gc.disable()  # a full garbage collection visits all objects of LiteLLM, which takes some 300 ms at any moment
     longest, over = 0.0, False
 
     async def tick() -> None:
@@ -72,7 +72,7 @@ async def measure(work: Callable[[Callable[[], float]], Awaitable[Any]]) -> Meas
 
 
 async def raw(server: ScriptedServer) -> list[Any]:
-    """LiteLLM alone."""
+    """Read the stream with LiteLLM alone."""
     litellm = client.load_litellm()
     response = await litellm.acompletion(
         model="openai/stub",
@@ -86,9 +86,9 @@ async def raw(server: ScriptedServer) -> list[Any]:
 
 
 async def turn(server: ScriptedServer, longest: Callable[[], float]) -> float:
-    """A whole turn of ours; returns how long the loop was blocked while its text arrived.
+    """Run a whole turn of ours. Return how long the loop was blocked while its text arrived.
 
-    When the last delta has come, LiteLLM puts the whole response together once more, in one piece: that is not counted.
+    After the last delta, LiteLLM builds the whole response again in one step. This step does not count.
     """
     session = aagent_session(
         Harness.TOOL_LOOP, model="openai/stub", api_base=server.base_url, api_key="sk-none"
@@ -98,7 +98,7 @@ async def turn(server: ScriptedServer, longest: Callable[[], float]) -> float:
 
 
 async def ours(chunks: list[Any]) -> str:
-    """A turn of ours on chunks that are there already."""
+    """Run a turn of ours on chunks that are already there."""
     litellm = client.load_litellm()
 
     async def stream() -> Any:
@@ -121,7 +121,7 @@ async def ours(chunks: list[Any]) -> str:
 
 
 def script(count: int, kind: str) -> Entry:
-    """A stream of `count` chunks: text, or the arguments of one call."""
+    """Return a stream of `count` chunks: text, or the arguments of one call."""
     if kind == "text":
         return Entry(chunks=[{"content": f"word{n} "} for n in range(count)])
     head = {
@@ -136,7 +136,7 @@ def script(count: int, kind: str) -> Entry:
 
 
 async def compare(count: int, kind: str) -> bool:
-    """Measure and print one kind of stream; returns whether the budgets hold."""
+    """Measure one kind of stream, and print the result. Return whether the budgets hold."""
     with ScriptedServer([script(WARM_UP, kind)]) as server:
         await ours(await raw(server))
     with ScriptedServer([script(count, kind), script(count, kind), Entry(content="Done.")]) as server:
@@ -166,7 +166,7 @@ async def compare(count: int, kind: str) -> bool:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["text", "call"])
 async def test_streaming(kind: str) -> None:
-    """Of 10,000 chunks, our share of the CPU and of the loop's time is within the budgets."""
+    """For 10,000 chunks, our share of the CPU and of the loop's time is within the budgets."""
     assert await compare(10_000, kind)
 
 

@@ -1,4 +1,4 @@
-"""What a front-end gets of a run in a live kernel: messages, bytes, the saved notebook, and how long the loop was busy.
+"""What a front-end gets from a run in a live kernel: messages, bytes and the saved notebook. Also measures how long the loop was busy.
 
     ./dev bench -k transcript       or: python -m pytest -s tests/benchmarks/bench_transcript.py
 
@@ -52,7 +52,9 @@ WARM_UP = "%%toolloop -m warm\nHello"
 
 
 def measured(live: LiveKernel, cell: str) -> tuple[object, list[dict], float]:
-    """Run a cell beside the ticker: the execution, its display messages, and the longest time the loop was busy."""
+    """Run a cell beside the ticker. Return the execution, its display messages, and the longest time for which the loop was
+    busy.
+    """
     live.execute(
         "longest = 0.0\nimport gc; gc.collect(); gc.disable()\nticker = asyncio.ensure_future(tick())"
     )
@@ -70,7 +72,7 @@ def size(messages: list[dict]) -> int:
 
 
 def saved(name: str, code: str, done, folder: Path) -> Path:
-    """The notebook as a front-end would save it."""
+    """Return the notebook as a front-end would save it."""
     outputs = [
         nbformat.v4.new_output(output.kind, data=output.data, metadata=output.metadata)
         for output in done.outputs
@@ -94,7 +96,7 @@ def live():
 
 
 def test_streamed_tokens(live, tmp_path):
-    """5,000 tokens as fast as they come."""
+    """5,000 tokens arrive as fast as possible."""
     code = "%%toolloop -m tokens --as r\nTalk."
     done, sent, busy = measured(live, code)
     text = int(live.execute("print(len(r.text.encode()))").stdout)
@@ -111,7 +113,7 @@ def test_streamed_tokens(live, tmp_path):
 
 
 def test_thousand_steps(live, chromium):
-    """A run of 1,000 tool steps, saved and opened in JupyterLab as it is set by default."""
+    """A run of 1,000 tool steps is saved, and opened in JupyterLab with its default settings."""
     code = "%%toolloop -m steps -t add --max-turns 2000 --max-model-calls 2000 --as r\nAdd."
     done, sent, busy = measured(live, code)
     assert live.execute("print(len(r.tool_results))").stdout.strip() == str(STEPS)
@@ -120,7 +122,7 @@ def test_thousand_steps(live, chromium):
         on_disk = saved("steps.ipynb", code, done, server.root).stat().st_size
         server.notebook("empty.ipynb", ["1"])
         opened = {}
-        for name in ("empty.ipynb", "empty.ipynb", "steps.ipynb"):  # the first fills the browser's cache
+        for name in ("empty.ipynb", "empty.ipynb", "steps.ipynb"):  # the first page fills the browser's cache
             with SharedPage(context) as shared, Desk(server, shared.page) as desk:
                 began = time.monotonic()
                 desk.open(name, kernel=False)

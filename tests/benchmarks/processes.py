@@ -1,4 +1,4 @@
-"""What a process has used, as Linux tells it; 0 where there is no /proc."""
+"""The CPU time and memory of a process, from Linux's /proc; 0 if there is no /proc."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def read_processor_time(pid: int) -> float:
-    """Seconds of a processor."""
+    """Return the CPU seconds."""
     stat = Path(f"/proc/{pid}/stat")
     fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ["0"] * 13
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_memory(pid: int, *, is_shared: bool = False) -> float:
-    """MB that are in use; with `is_shared` of pages that several processes have in common only its share (PSS)."""
+    """Return the MB in use. With `is_shared`, a page that several processes share counts only in part (PSS)."""
     name, begin = ("smaps_rollup", "Pss:") if is_shared else ("status", "VmRSS")
     told = Path(f"/proc/{pid}/{name}")
     lines = told.read_text().splitlines() if told.exists() else []

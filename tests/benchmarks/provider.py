@@ -1,6 +1,6 @@
-"""A scripted provider in a process of its own, so that its work is not counted with what is measured.
+"""A scripted provider in another process, so that its work is not measured.
 
-As a script: prints its address, serves until its input ends.
+As a script, it prints its address, and serves until its input ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 20
 
 
 def next_entry(received: Any) -> Any:
-    """Ask for the first tool until there are STEPS results behind the last user message, then answer."""
+    """Return a call of the first tool until there are STEPS results after the last user message; then an answer."""
     done = 0
     for message in reversed(received.messages):
         if message["role"] == "user":
@@ -39,7 +39,7 @@ def next_entry(received: Any) -> Any:
 
 @contextlib.contextmanager
 def serving(steps: int = STEPS) -> Iterator[str]:
-    """Run it; gives the base URL."""
+    """Run the provider. Gives its base URL."""
     command = [sys.executable, __file__, str(steps)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Try fresh inputs at each seam and print what was found: `python -m tests.fuzz --inputs 100000`, from the repository.
+"""Try new inputs at each seam, and print the faults: `python -m tests.fuzz --inputs 100000`, from the repository.
 
 --inputs N        how many in all (of one seam, with --seam); default 2,000
 --seam NAME       only this one: streams, bytes, outcomes, policies, options, recordings, histories, growth
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 def main() -> int:
-    """Run it. Returns 1 when a fault was found."""
+    """Run the fuzzer. Return 1 if it has found a fault."""
     from fuzz.corpus import write
     from fuzz.seams import SEAMS, find_seam
     from fuzz.search import Fault, search

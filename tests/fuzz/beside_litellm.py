@@ -1,8 +1,8 @@
-"""The same scripts on LiteLLM's own Tool Loop and on ours: every difference is of a class of the differences table.
+"""The same scripts on LiteLLM's own Tool Loop and on ours: each difference must belong to a row of the differences table.
 
-The scripts are what both have a word for: whole answers (LiteLLM's loop does not stream), tools that return and raise,
-`on_approval`, `max_turns`. The classes are rules over paths, as the scenarios of `tests/system/parity` have them; what no
-rule explains is printed, made small.
+The scripts contain only what both loops have: whole answers (LiteLLM's loop does not stream), tools that return and raise,
+`on_approval`, `max_turns`. The rules for the rows match paths, like the scenarios of `tests/system/parity`. A difference that
+no rule explains is printed, as small as possible.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _make_tools(value: object) -> list[Callable[..., Any]]:
 
 
 def scenario_of(script: Mapping[str, Any]) -> Scenario:
-    """A script as a scenario of the parity suite."""
+    """Return a script as a scenario of the parity suite."""
 
     def answer_request(approval: Any) -> Any:
         if script["asks"] == "raises":
@@ -156,7 +156,7 @@ def scenario_of(script: Mapping[str, Any]) -> Scenario:
 
 
 async def see_both(script: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Path -> (LiteLLM's, ours) of every difference."""
+    """Return path -> (LiteLLM's value, our value) for every difference."""
     seen = []
     for side in (THEIRS, OURS):
         with tempfile.TemporaryDirectory() as folder:
@@ -165,12 +165,14 @@ async def see_both(script: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def classify(script: Mapping[str, Any], path: str, values: tuple[Any, Any]) -> str:
-    """The name of the difference in the table, or ""."""
+    """Return the name of the difference in the table; "" if the table lacks it."""
     return next((rule.difference for rule in RULES if rule.fits(path, values)), "") or _find_cause(script)
 
 
 def _find_cause(script: Mapping[str, Any]) -> str:
-    """What of a script makes another number of calls, and so everything behind them different, or ""."""
+    """Return the name of a difference that changes the number of calls, and so everything after it; "" if the script has
+    none.
+    """
     messages = [message["tool_calls"] for message in script["messages"]]
     if any("}{" in call["arguments"] for calls in messages for call in calls):
         return "several calls in one"
@@ -183,16 +185,16 @@ def _find_cause(script: Mapping[str, Any]) -> str:
 
 @dataclass
 class Comparison:
-    """What was seen of all scripts."""
+    """The differences in all scripts."""
 
     tried: int = 0
     classes: Counter[str] = field(default_factory=Counter)
-    """How many scripts show a difference of each class of the table."""
+    """How many scripts show each difference of the table."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """The place of each difference that is of no class, and the shortest that shows it."""
+    """The place of each difference that the table lacks -> the shortest example."""
 
     def note(self, script: Mapping[str, Any]) -> None:
-        """Run a script on both."""
+        """Run a script on both loops."""
         self.tried += 1
         sides = run(see_both(script))
         named = {path: classify(script, path, values) for path, values in sides.items()}
@@ -204,7 +206,7 @@ class Comparison:
 
 
 def compare(inputs: int, first: int) -> int:
-    """Run scripts on both and print how often each class was seen. Returns 1 when something is of no class."""
+    """Run scripts on both loops, and print how often each difference was seen. Return 1 if the table lacks one of them."""
     set_prices()
     named = {difference.name for difference in DIFFERENCES}
     assert {rule.difference for rule in RULES} <= named

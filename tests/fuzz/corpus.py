@@ -12,12 +12,12 @@ FOLDER = Path(__file__).parent / "corpus"
 
 
 def load_corpus() -> dict[str, dict[str, Any]]:
-    """Name of the file -> what is in it."""
+    """Return name of a file -> its content."""
     return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def write(fault: Fault) -> str:
-    """A fault as a file of the corpus; what it was, and which commit has mended it, is for a person to add."""
+    """Write a fault as a file of the corpus. A person has to add what the fault was, and which commit has fixed it."""
     entry = {
         "seam": fault.seam,
         "found": f"{fault.invariant}: {fault.what[:300]}",
@@ -28,7 +28,7 @@ def write(fault: Fault) -> str:
 
 
 def _lay_out(value: Any, indent: str = "") -> str:
-    """JSON in as few lines as can be read: what fits into one is in one."""
+    """Return JSON in few lines: each part that fits into one line is in one line."""
     flat = json.dumps(value)
     if len(indent) + len(flat) <= 110 or not isinstance(value, dict | list) or not value:
         return flat

@@ -1,9 +1,9 @@
-"""Growth: a piece of what others send, repeated: so many times as much takes so many times the steps, and no more.
+"""Growth: a piece of foreign data is repeated. For so many times the data, there must not be more than so many times the
+steps.
 
-The Markdown parser is a library, which is slower than that on some texts. So there the longest text takes a bounded number.
-
-Steps are lines and calls of Python, as in tests/core/test_growth.py; nothing is timed. Option lines are left out: a person
-types them, and argparse looks at all words anew for each one that it does not know.
+The Markdown parser is a library, and slower than that for some texts. So for it, the longest text must take a limited number
+of steps. Steps are lines and calls of Python, as in tests/core/test_growth.py. Nothing is timed. Option lines are left out: a
+person types them, and argparse reads all words again for each unknown one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _assemble(deltas: list[Any], times: int) -> None:
 
 
 def _renumbered(deltas: list[Any], times: int) -> None:
-    """As many calls as there are repetitions, each with an index and an id of its own."""
+    """Return as many calls as there are repetitions, each with its own index and id."""
     assembly = Assembly(NAMES)
     for number, delta in itertools.product(range(times), [dict(delta) for delta in deltas]):
         calls = delta.get("tool_calls") or ()
@@ -150,7 +150,7 @@ INPUTS = st.sampled_from(sorted(PIECES)).flatmap(
 
 
 def run_growth(given: dict[str, Any]) -> Seen:
-    """Read the piece a few times over, and many times over."""
+    """Read the piece a few times, and many times, and count the steps."""
     seen = Seen()
     try:
         if given["what"] == "markdown":

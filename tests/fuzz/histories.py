@@ -1,4 +1,4 @@
-"""Conversations from outside: given to a session, read from a file, repaired, gone on with, rewound."""
+"""Conversations from outside: they are given to a session, read from a file, repaired, continued and rewound."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ GOOD = st.one_of(
 
 @st.composite
 def conversations(draw: st.DrawFn) -> dict[str, Any]:
-    """Messages; what a file has around them; what is done in the session that goes on with them."""
+    """Draw messages, the rest of a file around them, and what happens in the session that continues them."""
     given: dict[str, Any] = {
         "messages": draw(
             st.one_of(st.lists(MESSAGE | GOOD | GOOD, max_size=7), SCALARS)
@@ -131,7 +131,7 @@ FOLDER = tempfile.TemporaryDirectory(prefix="toolloop-fuzz-")
 
 
 def run_conversation(given: dict[str, Any]) -> Seen:
-    """Validate, repair, write, read and go on with a conversation."""
+    """Validate, repair, write, read and continue a conversation."""
     seen, messages = Seen(), given["messages"]
     before = copy.deepcopy(messages)
     with unexpected_in(seen):
@@ -164,7 +164,7 @@ def _read(seen: Seen, messages: Any) -> None:
 
 
 def _without_nothing(messages: list[Any]) -> list[Any]:
-    """Messages without fields for calls that have none in them."""
+    """Return the messages without empty fields for tool calls."""
     calls = ("tool_calls", "function_call")
     return [{k: v for k, v in message.items() if k not in calls or v} for message in messages]
 

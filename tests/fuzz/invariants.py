@@ -1,4 +1,4 @@
-"""What holds for every input, in one list: the fuzzer knows no other way to tell a fault."""
+"""What must be true for every input, in one list. The fuzzer has no other way to recognise a fault."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Invariant = Callable[[Seen], Iterator[str]]
 
 
 def no_exception_leaves(seen: Seen) -> Iterator[str]:
-    """No exception of ours leaves, and none ends a turn in the words of an error that nobody expected."""
+    """None of our code raises an unexpected exception, and no turn ends with an unexpected error."""
     yield from seen.escaped
 
 
 def no_call_runs_twice(seen: Seen) -> Iterator[str]:
-    """A call that was sent once runs once at most, however it was delivered."""
+    """A call that was sent once runs at most once, however it was delivered."""
     yield from (f"{call!r} ran {count} times" for call, count in seen.ran.items() if count > 1)
 
 
 def what_must_run_runs(seen: Seen) -> Iterator[str]:
-    """Where the input says which calls there are, these run, and no other."""
+    """If the input determines the calls, exactly these calls run."""
     if seen.must_run is not None and Counter(seen.must_run) != Counter(seen.ran):
         yield f"ran: {sorted(Counter(seen.ran).elements())}, not {sorted(seen.must_run)}"
 
 
 def only_what_is_allowed_runs(seen: Seen) -> Iterator[str]:
-    """A call runs only if the policy or a person has allowed it, and never if it is denied."""
+    """A call runs only if the policy or a person has allowed it. A denied call never runs."""
     if seen.may_run is not None:
         yield from (
             f"{call!r} ran, and nobody has allowed it" for call in seen.ran if call not in seen.may_run
@@ -40,7 +40,7 @@ def only_what_is_allowed_runs(seen: Seen) -> Iterator[str]:
 
 
 def history_is_valid(seen: Seen) -> Iterator[str]:
-    """The history is valid at every moment, and so is each request; each is JSON that can be encoded."""
+    """The history and each request are valid at every moment. Each is JSON that can be encoded."""
     for when, messages in seen.histories:
         for problem in validate(messages)[:1]:
             yield f"{when}: {problem}"
@@ -51,7 +51,7 @@ def history_is_valid(seen: Seen) -> Iterator[str]:
 
 
 def each_call_has_one_result(seen: Seen) -> Iterator[str]:
-    """As many results as calls, in their order, each with the id of its call; each is a text that can be sent."""
+    """There are as many results as calls, in the same order, each with the id of its call. Each is a text that can be sent."""
     for result in seen.results:
         called, answered = [call.id for call in result.calls], [one.id for one in result.tool_results]
         if called != answered:
@@ -64,9 +64,9 @@ def each_call_has_one_result(seen: Seen) -> Iterator[str]:
 
 
 def what_is_shown_is_kept(seen: Seen) -> Iterator[str]:
-    """The text that a reader has seen of a whole turn is the text that the history has of it.
+    """The text of a whole turn that a reader has seen is the text in the history.
 
-    An answer without a text has there what it held beside one, each in a line in brackets.
+    If an answer has no text, the history has a line in brackets for each other part.
     """
     for result, (when, messages) in zip(seen.results, seen.kept_turns, strict=False):
         shown = "".join(join_shown_text(result.events).split())
@@ -78,7 +78,7 @@ def what_is_shown_is_kept(seen: Seen) -> Iterator[str]:
 
 
 def texts_can_leave(seen: Seen) -> Iterator[str]:
-    """Every text that leaves can be encoded, and has no key in it."""
+    """Every text that leaves the package can be encoded, and contains no key."""
     for what, text in seen.texts:
         try:
             text.encode()
@@ -89,14 +89,14 @@ def texts_can_leave(seen: Seen) -> Iterator[str]:
 
 
 def everything_reads_back(seen: Seen) -> Iterator[str]:
-    """What was written reads back the same, and what is done twice changes nothing the second time."""
+    """Written data is read back unchanged. If something is done twice, the second time changes nothing."""
     yield from (
         f"{what}: {got!r:.400}, not {right!r:.400}" for what, got, right in seen.pairs if got != right
     )
 
 
 def growth_is_linear(seen: Seen) -> Iterator[str]:
-    """So many times as much takes at most a half more than so many times the steps."""
+    """For so many times the data, there are at most one and a half times so many times the steps."""
     for what, few, many, times in seen.steps:
         if many > 1.5 * times * few + 2_000:
             yield f"{what}: {few:,} steps, and {many:,} for {times:g} times as much"

@@ -1,4 +1,4 @@
-"""Option lines of `%%toolloop`: words in any order, quotes, data, keys and junk, up to the session that they make."""
+"""Option lines of `%%toolloop`: words in any order, quotes, data, keys and junk, up to the session that is made from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def look(path: str) -> str:
 
 
 class Hostile:
-    """An object whose own code fails."""
+    """An object whose own code raises errors."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -118,7 +118,7 @@ BLANK = st.sampled_from((" ", " ", " ", "  ", "\t", "", "\u00a0", "="))
 
 @st.composite
 def lines(draw: st.DrawFn) -> dict[str, Any]:
-    """{"line"}, or {"line", "means"}: options with values that they take, quoted as a shell would."""
+    """Draw {"line"}, or {"line", "means"}: options with values that they accept, with the quotes of a shell."""
     if draw(st.integers(0, 3)) == 0:
         chosen = draw(
             st.lists(
@@ -154,7 +154,7 @@ def lines(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class Shell:
-    """As much of a shell as the state of the magic needs."""
+    """The parts of a shell that the state of the magic needs."""
 
     def __init__(self) -> None:
         self.user_ns = _names()
@@ -191,7 +191,7 @@ def run_line(given: dict[str, Any]) -> Seen:
 
 @contextlib.contextmanager
 def _a_mistake_is_none(seen: Seen) -> Any:
-    """A mistake of the person's comes as one, in one text without keys."""
+    """In this context, an error of ours counts as a mistake of the person. Note its text, which must not be empty."""
     try:
         yield
     except HarnessError as error:
@@ -201,7 +201,7 @@ def _a_mistake_is_none(seen: Seen) -> Any:
 
 
 def _check_values(seen: Seen, said: dict[str, Any]) -> None:
-    """What was read is what the table allows, and reads the same once more."""
+    """Check that the table allows each value that was read, and that the value is read again unchanged."""
     for option in OPTIONS:
         if option.name in said:
             value = said[option.name]

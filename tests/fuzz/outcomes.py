@@ -1,4 +1,4 @@
-"""What comes of tools: values of any kind, errors of any kind, output, items; each kind of function."""
+"""The outcomes of tools: values, errors, output and items of any kind, from each kind of function."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _make_tool(seen: Seen, number: int, given: dict[str, Any]) -> Callable[..., 
 
 
 def run_outcomes(given: dict[str, Any]) -> Seen:
-    """One turn that calls each tool once."""
+    """Run one turn that calls each tool once."""
     import contextlib
     import io
 
@@ -145,7 +145,7 @@ def run_outcomes(given: dict[str, Any]) -> Seen:
 
 
 def _render(seen: Seen, result: Any) -> None:
-    """What people see of the run can be made, and written to a file."""
+    """Make everything that people see of the run, and write it to a file."""
     for view in (result._repr_mimebundle_, result.to_markdown, result.__repr__):
         try:
             made = view()

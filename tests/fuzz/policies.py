@@ -1,4 +1,4 @@
-"""Policies and people: what permissions, `on_approval` and the reader of a stream answer, however odd."""
+"""Policies and people: what permissions, `on_approval` and the reader of a stream may answer, however odd."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ INPUTS = st.fixed_dictionaries(
 
 
 class Word(str):
-    """A text of a class of its own, which says itself what it is equal to."""
+    """A text of a class of its own. It is equal to everything."""
 
     __slots__ = ()
     __hash__ = str.__hash__
@@ -84,7 +84,7 @@ def _answer(given: Mapping[str, Any]) -> Any:
 
 
 def _mode(given: Mapping[str, Any]) -> str:
-    """The mode that an answer means: only an exact text or bool means one."""
+    """Return the mode that an answer means. Only an exact text or bool means a mode; anything else means "ask"."""
     value = given.get("json", None) if "json" in given else None
     if value is True or value is False:
         return "full" if value else "deny"
@@ -92,7 +92,7 @@ def _mode(given: Mapping[str, Any]) -> str:
 
 
 class _Odd(Mapping):  # type: ignore[type-arg]
-    """A policy of a class of its own: what it answers for a name may be anything, and so may what it does then."""
+    """A policy of a class of its own. It may return anything for a name, and the returned object may do anything."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given, self._checked = given, False
@@ -112,7 +112,7 @@ class _Odd(Mapping):  # type: ignore[type-arg]
 
 
 def make_policy(given: Mapping[str, Any]) -> tuple[Any, Callable[[str], str]]:
-    """(the policy, the mode that it means for a tool's name)."""
+    """Return (the policy, the mode that it means for a tool's name)."""
     if "plain" in given:
         return given["plain"], lambda name: str(given["plain"])
     if "rules" in given:
@@ -131,7 +131,7 @@ def make_policy(given: Mapping[str, Any]) -> tuple[Any, Callable[[str], str]]:
 
 
 class Person:
-    """Answers requests as an input says, and knows what it has allowed."""
+    """Answers requests as an input says, and notes what it has allowed."""
 
     def __init__(self, given: Mapping[str, Any], seen: Seen) -> None:
         self._given, self._seen = given, seen
@@ -139,7 +139,7 @@ class Person:
         self.for_good: set[str] = set()
 
     def act(self, approval: Any) -> None:
-        """Allow and deny, the first that works counts."""
+        """Allow and deny in this order. The first answer that works counts."""
         for what, *more in self._given["acts"]:
             if approval.answered:
                 return
@@ -149,13 +149,13 @@ class Person:
                     return
                 edit, scope = more
                 call = self._name(approval, edit)
-                # Noted first: in a thread, the call may have run before the next line here.
+                # The note comes first: if this runs in a thread, the call may run before the next line.
                 was_allowed = call in self.allowed
                 self.allowed.add(call)
                 if scope in ("run", "session") and scope in approval.scopes:
                     self.for_good.add(approval.tool)
                 approval.allow(edit, scope=scope)
-            except (ValueError, TypeError):  # an edit or a scope that is none decides nothing
+            except (ValueError, TypeError):  # an invalid edit or scope decides nothing
                 if approval.answered:
                     self._seen.escaped.append("an answer that raised has decided")
                 if not was_allowed:
@@ -167,7 +167,7 @@ class Person:
         return f"{approval.tool} {made.get('n', 0)}"
 
     def answer(self, approval: Any) -> Any:
-        """As `on_approval`."""
+        """Answer as `on_approval`."""
         self.act(approval)
         answer = _answer(self._given["answers"])
         if answer is True and not approval.answered:
@@ -175,13 +175,13 @@ class Person:
         return answer
 
     async def answer_later(self, approval: Any) -> Any:
-        """The same, async."""
+        """Answer as an async `on_approval`."""
         await asyncio.sleep(0)
         return self.answer(approval)
 
 
 def run_policy(given: dict[str, Any]) -> Seen:
-    """One turn with a policy and a person; what ran has to be what they have allowed."""
+    """Run one turn with a policy and a person. Only calls that they have allowed may run."""
     seen = Seen()
     policy, mode_of = make_policy(given["policy"])
     person = Person(given["person"], seen)
@@ -209,7 +209,7 @@ def run_policy(given: dict[str, Any]) -> Seen:
         follow=False,
     )
     seen.pairs.append(("no more runs than calls", sum(seen.ran.values()) <= len(calls), True))
-    seen.ran = Counter(dict.fromkeys(seen.ran, 1))  # edited calls may come to the same
+    seen.ran = Counter(dict.fromkeys(seen.ran, 1))  # different edits may lead to the same call
     of_tool = dict(zip(NAMES, given["own"], strict=True))
     seen.may_run = set(person.allowed)
     for call in [*calls, *seen.ran]:

@@ -1,4 +1,4 @@
-"""Recordings: files that were cut, changed or written by somebody else, and runs that are recorded and replayed."""
+"""Recordings: files that were cut, changed or written by other programs; and runs that are recorded and replayed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FOLDER = tempfile.TemporaryDirectory(prefix="toolloop-fuzz-")
 
 @functools.cache
 def _whole() -> str:
-    """A recording of two model calls, one of them with a call of a tool."""
+    """Return a recording of two model calls. One of them has a tool call."""
     path, seen = Path(FOLDER.name, "whole.jsonl"), Seen()
     call = {"index": 0, "id": "c0", "function": {"name": "f", "arguments": '{"n": 1}'}}
     script = Script([{"deltas": [{"content": "I "}, {"content": "look."}, {"tool_calls": [call]}]}], seen)
@@ -131,7 +131,7 @@ def _objects(value: Any) -> Any:
 
 
 def run_recording(given: dict[str, Any]) -> Seen:
-    """Replay a recording: a changed one may be refused; one of a run gives the run again."""
+    """Replay a recording. A changed recording may be refused. The recording of a run must give the same run again."""
     return _replay_changed(given) if "changes" in given else _record_and_replay(given)
 
 

@@ -1,4 +1,4 @@
-"""Runs a session on a scripted model with tools that count, and notes what is seen of it."""
+"""Runs a session on a scripted model with tools that count, and notes what can be seen of it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def run(work: Awaitable[Any]) -> Any:
-    """Run to its end on the fuzzer's own loop."""
+    """Run a coroutine to its end on the fuzzer's own loop."""
     return _loop().run_until_complete(work)
 
 
 @functools.cache
 def make_ready() -> None:
-    """Import LiteLLM, with what its first call needs."""
+    """Import LiteLLM, and the modules that its first call needs."""
     run(await_litellm())
 
 
@@ -88,14 +88,14 @@ _current: list[Seen] = []
 
 
 def counting_tools(seen: Seen, *, threads: bool = False) -> list[Callable[..., Any]]:
-    """Four tools, of whose names some begin like others; each counts its calls by name and `n`."""
+    """Return four tools. Some of their names have the same beginning. Each tool counts its calls by name and `n`."""
     _current[:] = [seen]
     return _make_counting_tools(threads=threads)
 
 
 @functools.cache
 def _make_counting_tools(*, threads: bool) -> list[Callable[..., Any]]:
-    """The same functions for all inputs: to describe them takes longer than to run them."""
+    """Return the same functions for all inputs: describing them takes longer than running them."""
 
     def make(name: str) -> Callable[..., Any]:
         def work(n: int, s: str = "") -> str:
@@ -117,7 +117,7 @@ _described: dict[tuple[Any, ...], Any] = {}
 
 
 def _describe_once(functions: Sequence[Any]) -> Any:
-    """`make_tools`, once for the same functions."""
+    """Do what `make_tools` does, but only once for the same functions."""
     key = tuple(functions)
     if key not in _described or len(_described) > 50:
         _described.clear()
@@ -142,7 +142,7 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def unexpected_in(seen: Seen) -> Iterator[None]:
-    """What the package logs as an error that nobody expected is one that has left."""
+    """In this context, an unexpected error that the package logs counts as an exception that has left."""
     logger, handler = logging.getLogger("toolloop_jupyter"), _Collector(seen.escaped)
     logger.addHandler(handler)
     propagates, logger.propagate = logger.propagate, False
@@ -154,7 +154,7 @@ def unexpected_in(seen: Seen) -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """An error and where it came from, in a line."""
+    """Return an error and its place in one line."""
     frames, where = error.__traceback__, ""
     while frames is not None:
         name = frames.tb_frame.f_code.co_filename
@@ -180,9 +180,9 @@ def watch(
     compare: bool = True,
     **keywords: Any,
 ) -> AsyncSession | None:
-    """Run a turn with PROMPT, and one with FOLLOWING; all that can be seen of them goes into `seen`.
+    """Run a turn with PROMPT, and one with FOLLOWING. Note in `seen` everything that can be seen of them.
 
-    `stop` cancels the first turn at that event; `reader` answers the requests in the stream. Returns the session.
+    `stop`: cancel the first turn at this event. `reader` answers the requests in the stream. Returns the session.
     """
     with (
         unexpected_in(seen),
@@ -202,7 +202,7 @@ def watch(
 
 
 class _Looks(Observer):
-    """Looks at the history before each step: a reader may see an event only when the next ones have happened."""
+    """Checks the history before each step. (A reader may see an event only after the next ones have happened.)"""
 
     def __init__(self, seen: Seen, session: AsyncSession) -> None:
         self._seen, self._session = seen, session

@@ -17,5 +17,5 @@ SEAMS: tuple[Seam, ...] = (STREAMS, BYTES, OUTCOMES, POLICIES, OPTION_LINES, REC
 
 
 def find_seam(name: str) -> Seam:
-    """The seam with this name."""
+    """Return the seam with this name."""
     return next(seam for seam in SEAMS if seam.name == name)

@@ -1,4 +1,4 @@
-"""Looks for inputs that break an invariant, with hypothesis, which makes them small."""
+"""Looks for inputs that break an invariant, with hypothesis, which makes these inputs as small as possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONGEST = 30.0
 
 @dataclass(frozen=True)
 class Fault:
-    """An input for which an invariant does not hold."""
+    """An input for which an invariant is not true."""
 
     seam: str
     invariant: str
@@ -37,7 +37,7 @@ class Fault:
 
     @property
     def kind(self) -> str:
-        """What faults of one kind have in common: names, numbers and texts are left out."""
+        """A text that is the same for similar faults: names, numbers and texts are left out."""
         return (
             self.invariant
             + ": "
@@ -46,7 +46,7 @@ class Fault:
 
 
 class _FaultFound(Exception):
-    """Raised to hypothesis, which keeps faults of different classes apart while it makes them small."""
+    """Raised to hypothesis, which keeps different faults apart while it makes them smaller."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)
@@ -61,7 +61,7 @@ class _Overdue(Exception):
 
 @contextmanager
 def _within_time() -> Iterator[list[str]]:
-    """What takes too long is interrupted: the list then says so."""
+    """Interrupt the code in the context if it takes too long. The list then has an entry."""
     late: list[str] = []
     if not hasattr(signal, "setitimer"):  # Windows
         yield late
@@ -81,7 +81,7 @@ def _within_time() -> Iterator[list[str]]:
 
 
 def find_fault(seam: Seam, given_input: Any) -> Fault | None:
-    """Run one input; the first invariant that does not hold for it, or None."""
+    """Run one input. Return the first invariant that is not true for it; None if all are true."""
     if seam.needs_litellm:
         make_ready()
     with _within_time() as late:
@@ -98,12 +98,12 @@ def find_fault(seam: Seam, given_input: Any) -> Fault | None:
 
 @dataclass
 class Report:
-    """What came of a search."""
+    """The result of a search."""
 
     seam: str
     inputs: int = 0
     seconds: float = 0.0
-    """Of this process's own work."""
+    """CPU seconds of this process."""
     faults: list[Fault] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Report:
 
 
 def search(seam: Seam, inputs: int, seed: int, tell: Callable[[Fault], None] = lambda fault: None) -> Report:
-    """Try so many fresh inputs; of each kind of fault the smallest input is kept."""
+    """Try this number of new inputs. Keep the smallest input for each kind of fault."""
     report, began, batch = Report(seam.name), time.process_time(), 0
     kinds: set[str] = set()
     while report.inputs < inputs:
@@ -129,7 +129,7 @@ def search(seam: Seam, inputs: int, seed: int, tell: Callable[[Fault], None] = l
 
 
 def _run_batch(seam: Seam, inputs: int, seed: int, known: set[str]) -> tuple[int, Fault | None]:
-    """(how many inputs were tried, the fault that was found, made small)."""
+    """Return (how many inputs were tried, the fault that was found, made small)."""
     tried, faults = 0, list[Fault]()
 
     @hypothesis.seed(seed)

@@ -1,7 +1,7 @@
-"""Server streams: one message with text, thoughts and calls, told in the many ways that servers have, then spoilt.
+"""Server streams: one message with text, thoughts and calls, in the many forms that servers use, and then spoilt.
 
-An input names the calls that the model means, so that one can say which have to run. Where it is only cut, repeated and
-told in another form, exactly these run; where its deltas were moved, doubled or dropped, none of them runs twice.
+An input names the calls that the model means, so it is known which calls must run. If the message is only cut, repeated and
+sent in another form, exactly these calls run. If deltas were moved, doubled or dropped, no call runs twice.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ STYLES = st.fixed_dictionaries(
 
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
-    """`text` in at least one piece; each place counts from the beginning, round and round."""
+    """Return `text` in at least one piece. The cuts are at `places`, counted from the beginning, modulo the length."""
     ends = sorted(place % (len(text) + 1) for place in places)
     return [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
 
 
 def _tell_call(number: int, call: Sequence[Any], style: dict[str, Any], places: Sequence[int]) -> list[Delta]:
-    """The fragments of one call."""
+    """Return the fragments of one call."""
     name, n, s = call
     arguments: Any = {"n": n, **({"s": s} if s else {})}
     names = cut(name, places[:1]) if style["name"] == "cut" else [name]
@@ -73,14 +73,16 @@ def _tell_call(number: int, call: Sequence[Any], style: dict[str, Any], places: 
 
 
 def _interleave(streams: Sequence[Sequence[Delta]]) -> list[Delta]:
-    """The first of each in their order, then by turns."""
+    """Return the first item of each list in order, then the other items in turns."""
     longest = max(map(len, streams), default=0)
     return [stream[at] for at in range(longest) for stream in streams if at < len(stream)]
 
 
 @st.composite
 def messages(draw: st.DrawFn, first: int = 0) -> dict[str, Any]:
-    """{"means": {"text", "calls"}, "deltas"}: what the model means, and how its server tells it; `first` numbers its calls."""
+    """Draw {"means": {"text", "calls"}, "deltas"}: the message that the model means, and the deltas of its server. `first` is
+    the number of the first call.
+    """
     calls = [
         [name, first + n, s]
         for n, (name, s) in enumerate(draw(st.lists(st.tuples(st.sampled_from(NAMES), ARGUMENT), max_size=3)))
@@ -104,7 +106,7 @@ SPOILING = st.lists(
 
 
 def spoil(deltas: list[Delta], steps: Sequence[tuple[str, int, int]]) -> list[Delta]:
-    """Deltas doubled on the spot or again later, moved, dropped."""
+    """Return the deltas, some of them doubled, repeated later, moved or dropped."""
     made = list(deltas)
     for what, one, other in steps:
         if not made:
@@ -185,11 +187,11 @@ JUNK = st.one_of(
 
 @st.composite
 def spoilt(draw: st.DrawFn, first: int = 0) -> dict[str, Any]:
-    """A message whose deltas were spoilt, some of them junk."""
+    """Draw a message whose deltas were spoilt. Some of them are junk."""
     message = draw(messages(first))
     steps, style = draw(SPOILING), message["style"]
     if not (style["field"] == "new" and (style["index"] or style["ids"] == "every")):
-        # Without an address a fragment belongs to the call before it: moved, it is another's.
+        # A fragment without an id and an index belongs to the call before it. If it is moved, it belongs to another call.
         steps = [step for step in steps if step[0] == "drop"]
     deltas = spoil(message["deltas"], steps)
     for at, junk in draw(st.lists(st.tuples(st.integers(0, 30), JUNK), max_size=3)):
@@ -199,7 +201,7 @@ def spoilt(draw: st.DrawFn, first: int = 0) -> dict[str, Any]:
 
 @st.composite
 def turns(draw: st.DrawFn) -> dict[str, Any]:
-    """One or two model calls, some of which break and are tried again, the whole stopped or not."""
+    """Draw one or two model calls. Some break off and are tried again. The whole turn may be stopped."""
     if draw(st.integers(0, 9)) < 4:
         message = draw(messages())
         given: dict[str, Any] = {
@@ -207,7 +209,7 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
             "means": message["means"],
             "style": message["style"],
         }
-        if (breaks := draw(st.integers(0, 12))) < 6:  # a try that breaks, before the whole
+        if (breaks := draw(st.integers(0, 12))) < 6:  # first a try that breaks off, then the whole message
             broken = {"deltas": message["deltas"][:breaks], "breaks": draw(st.sampled_from((None, 500, 429)))}
             given["turns"] = [broken, *given["turns"]]
             given["retries"] = 1
@@ -234,7 +236,7 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class _StandIn:
-    """Lends LiteLLM's `acompletion`: the script's deltas come as LiteLLM's own objects."""
+    """Replaces LiteLLM's `acompletion`: the script's deltas come as LiteLLM's own objects."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -257,7 +259,7 @@ class _StandIn:
             finish = given.pop("finish_reason", None)
             try:
                 delta = TheirDelta(**json.loads(json.dumps(given)))
-            except Exception:  # what LiteLLM itself takes for no delta does not come from it
+            except Exception:  # LiteLLM would not send these, because it does not count them as deltas
                 delta = given
             yield (
                 ModelResponseStream(choices=[StreamingChoices(index=0, delta=delta, finish_reason=finish)])
@@ -294,7 +296,7 @@ def run_turns(given: dict[str, Any]) -> Seen:
 
 
 def expect(seen: Seen, means: dict[str, Any]) -> None:
-    """Note what has to come of a message that was told whole."""
+    """Note the expected result of a message that was sent completely."""
     seen.must_run = [f"{name} {n}" for name, n, _ in means["calls"]]
     text, result = means["text"], seen.results[0]
     if not means["calls"] and not text.strip():

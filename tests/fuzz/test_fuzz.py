@@ -1,4 +1,4 @@
-"""The fuzzer: the faults that it has found stay mended, and some inputs at each seam break no invariant."""
+"""The fuzzer: faults that it has found stay fixed, and some inputs at each seam break no invariant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORPUS = load_corpus()
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_found_fault_stays_mended(name):
-    """No invariant is broken by an input that once broke one; the file says which commit has mended it."""
+    """An input that once broke an invariant breaks none now. Its file says which commit has fixed the fault."""
     entry = CORPUS[name]
     fault = find_fault(find_seam(entry["seam"]), entry["input"])
     assert fault is None, fault
@@ -28,13 +28,13 @@ def test_a_found_fault_stays_mended(name):
 
 @pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.name)
 def test_some_inputs(seam):
-    """The same inputs each time, so that a red run is a change of the code; `python -m tests.fuzz` tries new ones."""
+    """The inputs are the same each time. So if this fails, the code has changed. `python -m tests.fuzz` tries new inputs."""
     report = search(seam, seam.quick, seed=1)
     assert not report.faults, "\n".join(write(fault) for fault in report.faults)
 
 
 def test_each_seam_is_named_once_and_they_share_all_inputs():
-    """The shares are of 100 inputs, and each file of the corpus is of a seam that there is."""
+    """The shares add up to 100, and each file of the corpus is for an existing seam."""
     assert sum(seam.share for seam in SEAMS) == 100
     assert len({seam.name for seam in SEAMS}) == len(SEAMS)
     assert {entry["seam"] for entry in CORPUS.values()} <= {seam.name for seam in SEAMS}
@@ -54,14 +54,14 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_an_invariant_sees_what_breaks_it(name):
-    """What is broken is told, and what is empty is not."""
+    """Each invariant reports a case that breaks it, and nothing for an empty case."""
     invariant = next(one for one in INVARIANTS if one.__name__ == name)
     assert not list(invariant(Seen()))
     assert list(invariant(Seen(**BROKEN[name])))
 
 
 def test_a_fault_is_found_and_made_small():
-    """Of all inputs that break an invariant the smallest is told, and it can be kept as a file."""
+    """Of all inputs that break an invariant, the smallest is reported, and it can be kept as a file."""
 
     def run(numbers):
         return Seen(ran=Counter({"f 1": 2 if sum(numbers) > 100 else 1}))
@@ -72,7 +72,7 @@ def test_a_fault_is_found_and_made_small():
 
 
 def test_a_search_is_the_same_for_a_seed():
-    """The same seed tries the same inputs."""
+    """With the same seed, the same inputs are tried."""
     tried = [], []
     for into in tried:
         seam = Seam(

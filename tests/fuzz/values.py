@@ -1,4 +1,4 @@
-"""Odd values and errors of other people's code, by names, so that an input stays plain JSON data."""
+"""Odd values and errors of foreign code. Each has a name, so that an input stays plain JSON data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class EmptyPicture:
 
 
 class Everything:
-    """Answers to any attribute, as a mock does."""
+    """An object that has every attribute, as a mock has."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -343,7 +343,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 
 def make_value(given: Any) -> Any:
-    """The value that an input tells: {"odd": name}, {"list": […]}, {"tuple": […]}, {"dict": {…}}, {"json": …}."""
+    """Make the value that an input describes: {"odd": name}, {"list": […]}, {"tuple": […]}, {"dict": {…}}, {"json": …}."""
     ((kind, inner),) = given.items()
     if kind == "odd":
         return VALUES[inner]()

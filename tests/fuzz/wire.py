@@ -1,6 +1,7 @@
-"""Server streams as bytes: what `streams` tells as deltas, written as server-sent events, cut at any byte, sent by a real server.
+"""Server streams as bytes: the deltas of `streams`, written as server-sent events, cut at any byte, and sent by a real
+server.
 
-LiteLLM's own client reads it. That takes some ten milliseconds, so these are the smaller share.
+LiteLLM's own client reads them. This takes some ten milliseconds for each input, so there are fewer of these inputs.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ INPUTS = st.fixed_dictionaries(
 
 
 def write_events(given: dict[str, Any]) -> list[bytes]:
-    """The stream in the pieces in which it is sent."""
+    """Return the stream in the pieces in which it is sent."""
     head, colon = (
         {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"},
         ": " if given["blank"] else ":",
@@ -79,7 +80,7 @@ def write_events(given: dict[str, Any]) -> list[bytes]:
 
 
 class _Server:
-    """One server for all inputs: the first request gets the input's bytes, the next ones an answer."""
+    """One server for all inputs. The first request gets the input's bytes, and the next ones get an answer."""
 
     def __init__(self) -> None:
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # it tells each chunk that it cannot read

@@ -1,4 +1,4 @@
-"""What the tests of connections share."""
+"""Fixtures that the tests of connections share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from support.optional import optional
 
 @pytest.fixture(autouse=True)
 def client():
-    """The official client, which is an extra."""
+    """The official client, which is an optional package."""
     optional(importlib.util.find_spec("mcp"), "the package mcp")
 
 
 @pytest.fixture
 def connect():
-    """`connect()` whose connections are closed at the end."""
+    """`connect()`. Its connections are closed after the test."""
     from toolloop_jupyter.mcp import connect
 
     made = []
@@ -40,7 +40,7 @@ def server():
 
 @pytest.fixture(params=["memory", "stdio", "http"])
 def connection(request, connect):
-    """A connection to the server that works, over each transport."""
+    """A connection to the working server, over each transport."""
     if request.param == "memory":
         return connect(mcp_server.make_server())
     if request.param == "stdio":

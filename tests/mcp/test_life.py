@@ -213,8 +213,8 @@ def answering(status):
     ],
 )
 def test_what_an_address_answers_is_told(connect, monkeypatch, status, headers, says):
-    """A key that is refused is said so, with where it comes from; another answer by its number. The
-    headers go to no other host.
+    """If a server refuses the key, the error says where the key comes from. For any other answer, it has the HTTP status. The
+    headers are sent to no other host.
     """
     monkeypatch.setenv("A_TOKEN", "opaque+Q7/x9.Zp3wVt")
     with answering(status) as (address, seen):
@@ -226,7 +226,9 @@ def test_what_an_address_answers_is_told(connect, monkeypatch, status, headers, 
 
 
 def test_variables_are_named_and_never_shown(connect, monkeypatch):
-    """`env=` and `headers=` name variables; a value typed there is refused and not repeated, one looked up is not shown."""
+    """`env=` and `headers=` name variables. If a value is typed there, it is refused and not repeated. The value of a
+    variable is never shown.
+    """
     monkeypatch.setenv("BOARD_TOKEN", "opaque+Q7/x9.Zp3wVt")
     for keyword in ("env", "headers"):
         where = "https://host/mcp" if keyword == "headers" else command()

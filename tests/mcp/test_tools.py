@@ -40,7 +40,7 @@ def run(connection, *calls, **keywords):
 
 
 def test_a_run_calls_over_each_transport(connection):
-    """In memory, over stdio and over HTTP alike: a result, an error of the tool, arguments that do not fit."""
+    """In memory, over stdio and over HTTP, a run gets a result, an error of the tool, and the message about wrong arguments."""
     added, failed, wrong = run(connection, call("add", a=1, b=2), call("fail"), call("add", a="many", c=1))
     assert (added.value, added.output) == ({"result": 3}, '{"result": 3}')
     assert (failed.is_error, failed.output) == (
@@ -129,7 +129,7 @@ def test_include_and_exclude_must_be_there(connect, server):
 
 
 def _listing(*tools):
-    """A server that lists tools with these (name, schema), unchanged."""
+    """Return a server that lists tools with these names and schemas, unchanged."""
     from mcp.server import Server
     from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 

@@ -35,7 +35,7 @@ def protocol(request, monkeypatch):
 
 
 class Person:
-    """Answers requests, and keeps them."""
+    """Answers requests for approval, and keeps them."""
 
     def __init__(self, *, allow=True, arguments=None, scope="call"):
         self.allow, self.arguments, self.scope = allow, arguments, scope
@@ -165,7 +165,9 @@ def test_the_list_is_pinned(connect, protocol):
 
 
 async def test_a_call_waits_for_the_list_that_another_one_asks_for(connect):
-    """Several calls after a change: while the first reads the new list, none runs by the old list. A later call reads no list."""
+    """After a change, several calls come. While the first one reads the new list, no other call runs with the old list. A
+    later call reads no list.
+    """
     from mcp.server import Server
     from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
@@ -224,7 +226,7 @@ async def test_an_older_list_does_not_replace_a_newer_one(connect):
 
 
 def test_hostile_words_are_only_text(connect):
-    """A server's name, a tool's name and its description in the request's HTML: no tag, no control character."""
+    """In the HTML of a request, a server's name, a tool's name and its description cause no tag and no control character."""
     from mcp.server import MCPServer
 
     server = MCPServer("<img src=x onerror=alert(1)>", version="\x1b[2J\u202e1")
@@ -431,7 +433,7 @@ class History:
         self.acts = iter(())
 
     def local(self, text: str) -> str:
-        """Say it here."""
+        """Print the text here."""
         self.happened.append(("local", text))
         return text
 
@@ -451,7 +453,7 @@ class History:
         return True
 
     def take(self, event):
-        """Let something happen between two turns."""
+        """Do what may happen between two turns."""
         if event == "the person refreshes":
             self.files.refresh()
             self.pinned = self.now
@@ -501,9 +503,13 @@ def _mode(policy, name):
     turns=st.lists(st.tuples(_EVENTS, _CALLS), min_size=1, max_size=4),
 )
 def test_nothing_runs_unseen(run_policy, own, turns):
-    """Over random sessions, policies and answers: each call that ran was shown with its arguments (as edited) and allowed, was
-    covered by an earlier "all calls" of the same unchanged tool in its run or session, or is one that both the connection's
-    `permissions=` and the run's let through; and nothing of a changed tool ran before `refresh()`.
+    """For random sessions, policies and answers, each call that ran has one of three reasons.
+
+        - It was shown with its arguments (as edited) and allowed.
+    - An earlier "all calls" of the same unchanged tool, in its run or session, covers it.
+    - Both the connection's `permissions=` and the run's permissions let it run without a question.
+
+        And nothing of a changed tool ran before `refresh()`.
     """
     from toolloop_jupyter.mcp import connect
 

@@ -20,12 +20,12 @@ class Import:
     """One name that a module imports."""
 
     target: str
-    """Absolute: "toolloop_jupyter.core.models.call_model", "litellm.acompletion"."""
+    """The absolute name: "toolloop_jupyter.core.models.call_model", "litellm.acompletion"."""
     line: int
     lazy: bool = False
-    """Inside a function."""
+    """True if the import is inside a function."""
     typing_only: bool = False
-    """Under `if TYPE_CHECKING:`."""
+    """True if the import is under `if TYPE_CHECKING:`."""
 
     @property
     def package(self) -> str:

@@ -62,7 +62,7 @@ class Output:
     metadata: dict[str, Any] = field(default_factory=dict)
     display_id: str | None = None
     updates: int = 0
-    """How many times it was updated in place."""
+    """How many times the output was updated in place."""
 
     @property
     def text(self) -> str:
@@ -83,9 +83,9 @@ class Execution:
     reply: dict[str, Any] = field(default_factory=dict)
     sent: float = field(default_factory=time.monotonic)
     began: float | None = None
-    """When the kernel said that it is busy with it (seconds, monotonic clock)."""
+    """The time at which the kernel said that it is busy with the cell (monotonic clock, seconds)."""
     ended: float | None = None
-    """When the kernel said that it is idle after it."""
+    """The time at which the kernel said that it is idle after the cell."""
     clear_next: bool = False
 
     @property

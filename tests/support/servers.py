@@ -33,29 +33,29 @@ class Entry(TypedDict, total=False):
     content: str
     reasoning: str
     tool_calls: Sequence[Mapping[str, str]]
-    """Each with `id`, `name` and `arguments` (JSON text, sent as it stands)."""
+    """Tool calls, each with `id`, `name` and `arguments` (JSON text, sent unchanged)."""
     finish: str
-    """The finish reason; by default "tool_calls" or "stop", as fits."""
+    """The finish reason. By default, it is "tool_calls" or "stop"."""
     usage: Mapping[str, Any] | None
-    """Replaces the usual numbers; None sends none. A stream has it only where the request asks for usage."""
+    """A usage in place of the default. None: no usage is sent. A stream has it only if the request asks for it."""
     chunks: Sequence[Mapping[str, Any] | str]
-    """For streams: deltas sent as they stand; a dict with `choices` is a whole chunk; a str is the data itself."""
+    """For streams: deltas, sent unchanged. A dict with `choices` is a whole chunk; a str is the data of an event."""
     status: int
     body: Any
-    """A JSON body sent whole, also to a request that asks for a stream."""
+    """A JSON body. It is sent in one piece, even if the request asks for a stream."""
     raw: str | bytes
-    """The body itself, with the content type from `headers`."""
+    """The bytes of the body. The content type is in `headers`."""
     pieces: Sequence[bytes]
-    """The body of a stream itself, each piece sent on its own."""
+    """The bytes of a stream's body. Each piece is sent separately."""
     headers: Mapping[str, str]
     stall: float
     """Seconds before the first byte of the answer."""
     delay: float
     """Seconds after each streamed chunk."""
     hold_after: int
-    """After so many chunks the stream waits for `release()`."""
+    """After this number of chunks, the stream waits for `release()`."""
     drop_after: int
-    """After so many chunks the connection is cut, as a network does it: no final chunk."""
+    """After this number of chunks, the connection is cut, as by a network: no final chunk comes."""
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Received:
     body: dict[str, Any] = field(default_factory=dict)
     at: float = field(default_factory=time.monotonic)
     completed: bool = False
-    """The whole answer was written."""
+    """True if the whole answer was written."""
     abandoned: bool = False
-    """The client went away before that."""
+    """True if the client closed the connection before the end of the answer."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -31,20 +31,20 @@ def kernel():
 
 
 def test_outputs_of_each_kind(kernel):
-    """Streams are joined, displays and the value keep their bundles, and status and timing are there."""
+    """Streams are joined, displays and the value keep their bundles, and the execution has a status and times."""
     run = kernel.execute(
         "import sys, time; time.sleep(.05); print(1); print(2); print(3, file=sys.stderr); 'v'"
     )
     assert (run.stdout, run.stderr, run.value, run.status, run.error) == ("1\n2\n", "3\n", "'v'", "ok", None)
     assert [o.kind for o in run.outputs] == ["stream", "stream", "execute_result"]
     assert run.sent < run.began < run.ended < run.sent + 10
-    assert run.ended - run.sent >= 0.05  # a busy machine hears late that it began
+    assert run.ended - run.sent >= 0.05  # on a busy machine, the message about its begin comes late
     run = kernel.execute("from IPython.display import HTML; display(HTML('<b>x</b>'))")
     assert run.html == "<b>x</b>"
 
 
 def test_errors_and_abort(kernel):
-    """A failing cell has its error, and cells queued behind it are aborted unless told otherwise."""
+    """A cell that fails has its error. The cells queued behind it are aborted, unless the request says otherwise."""
     _, bad, after = kernel.run_all(
         "import time; time.sleep(0.5)", "1/0", "print('after')"
     )  # the last one is there in time
@@ -55,7 +55,7 @@ def test_errors_and_abort(kernel):
 
 
 def test_updates_are_applied_in_place(kernel):
-    """update_display_data changes the output it names, also from a later cell; clear_output clears."""
+    """update_display_data changes the named output, even from a later cell. clear_output removes the outputs."""
     first = kernel.execute("h = display('old', display_id=True); display('other')")
     kernel.execute("h.update('new')")
     assert [o.text for o in first.outputs] == ["'new'", "'other'"]
@@ -67,7 +67,7 @@ def test_updates_are_applied_in_place(kernel):
 
 
 def test_click_reaches_a_waiting_cell(kernel):
-    """A click is delivered while an awaited cell runs, and the cell queued behind it runs after."""
+    """A click is delivered while an awaited cell runs. The queued cell runs after it."""
     if not kernel.has_subshells:
         pytest.skip("before ipykernel 7 a click waits for the cell, unless this package's cell runs")
     kernel.execute(BUTTON)
@@ -81,7 +81,7 @@ def test_click_reaches_a_waiting_cell(kernel):
 
 
 def test_click_takes_the_newest_enabled_button(kernel):
-    """Of several fitting buttons the last one shown is clicked; a disabled one never."""
+    """If several buttons fit, the newest one is clicked. A disabled button is never clicked."""
     kernel.execute("import ipywidgets; hits = []")
     make = "b{0} = ipywidgets.Button(description='Same'); b{0}.on_click(lambda _: hits.append({0})); display(b{0})"
     kernel.run_all(make.format(1), make.format(2), make.format(3), "b3.disabled = True")
@@ -93,9 +93,9 @@ def test_click_takes_the_newest_enabled_button(kernel):
 
 
 def test_subshells(kernel):
-    """A cell sent to a subshell runs on another thread, and a click sent to one reaches a waiting cell.
+    """A cell that is sent to a subshell runs in another thread. A click that is sent to a subshell reaches a waiting cell.
 
-    Where the click is handled is the kernel's choice: ipykernel 7.4 routes it to the shell that shows the button.
+    The kernel chooses where the click is handled: ipykernel 7.4 sends it to the shell that shows the button.
     """
     if not kernel.has_subshells:
         pytest.skip("no subshells in this kernel")
@@ -112,7 +112,9 @@ def test_subshells(kernel):
 
 
 def test_a_button_is_clicked_once_it_is_on_the_page(kernel):
-    """A button that is made, and disabled later, before it is shown, is not clicked meanwhile: that click would be lost."""
+    """A button is not clicked before it is on the page. A click on a button that is disabled later, before it is shown, would
+    be lost.
+    """
     run = kernel.submit(
         "import asyncio, ipywidgets\nseen, state = [], 'made'\nb = ipywidgets.Button(description='Late')\n"
         "b.on_click(lambda _: seen.append(state)); await asyncio.sleep(0.5); b.disabled = True\n"
@@ -126,7 +128,7 @@ def test_a_button_is_clicked_once_it_is_on_the_page(kernel):
 
 
 def test_widget_state_both_ways(kernel):
-    """What the kernel sets is seen, and what a person sets arrives."""
+    """The test sees values that the kernel sets, and the kernel gets values that the test sets."""
     kernel.execute(
         "import ipywidgets; t = ipywidgets.Text(description='T'); display(t); t.value = 'from kernel'"
     )
@@ -147,7 +149,7 @@ def test_interrupt(kernel):
 
 
 def test_stdin(kernel):
-    """input() is answered by on_input where stdin is allowed, and refused where it is not."""
+    """If stdin is allowed, on_input answers input(). If not, input() raises an error."""
     kernel.on_input = lambda prompt: f"answer to {prompt}"
     try:
         assert kernel.execute("input('name?')", allow_stdin=True).value == "'answer to name?'"
@@ -158,13 +160,13 @@ def test_stdin(kernel):
 
 
 def test_other_requests(kernel):
-    """The reply to a request that is no cell comes back."""
+    """A request that is not a cell gets its reply."""
     reply = kernel.request("is_complete_request", {"code": "for n in range(3):"})
     assert (reply["status"], reply["indent"]) == ("incomplete", "    ")
 
 
 def test_waits_end(kernel):
-    """A wait for a cell that goes on ends in KernelTimeout, which tells what it put out."""
+    """A wait for a cell that does not end raises KernelTimeout, which has the cell's outputs."""
     run = kernel.submit("print('so far'); import time; time.sleep(300)")
     began = time.monotonic()
     with pytest.raises(KernelTimeout, match=r"time\.sleep.*so far"):
@@ -175,7 +177,7 @@ def test_waits_end(kernel):
 
 
 def test_death_is_noticed():
-    """When the process dies, a wait ends in KernelDied instead of running to its timeout."""
+    """If the process dies, a wait raises KernelDied before its time limit."""
     with LiveKernel(env={"LIVE_TEST": "yes", "HOME": os.environ.get("HOME")}) as kernel:
         assert kernel.execute("import os; os.environ['LIVE_TEST']").value == "'yes'"
         run = kernel.submit("import time; time.sleep(300)")
@@ -186,7 +188,7 @@ def test_death_is_noticed():
 
 
 def test_starts_apart_from_the_source_tree(kernel):
-    """The kernel is of the given Python, in a folder of its own."""
+    """The kernel uses the given Python, in its own folder."""
     run = kernel.execute("import sys, os; print(sys.executable); print(os.listdir())")
     executable, files = run.stdout.splitlines()
     assert os.path.realpath(executable) == os.path.realpath(sys.executable)
@@ -195,6 +197,6 @@ def test_starts_apart_from_the_source_tree(kernel):
 
 @pytest.mark.skipif(not shutil.which("false"), reason="a command that fails, which Unix has")
 def test_a_python_without_ipykernel_fails_soon(tmp_path):
-    """A kernel that cannot start raises, and leaves nothing behind."""
+    """If a kernel cannot start, an error is raised, and nothing is left behind."""
     with pytest.raises(Exception, match=r"(?i)kernel died|ready"):
         LiveKernel(python=shutil.which("false"), start_timeout=60).start()

@@ -1,4 +1,4 @@
-"""The sum of `./dev test` hides nothing: what could not be collected, and a step that did not come to its end."""
+"""The sum of `./dev test` also names test files that cannot be imported, and steps that did not reach their end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["one process", "two processes"])
 def test_a_file_that_cannot_be_imported_is_an_error(run, processes):
-    """Such a file counts once as an error and is named, however many processes tried; one that skips itself is skipped."""
+    """Such a file counts once as an error and is named, however many processes have tried it. A file that skips itself counts
+    as skipped.
+    """
     files = {
         "test_good.py": "def test_good(): pass\n",
         "test_broken.py": "import no_such_module_here\n",
@@ -52,7 +54,7 @@ def test_a_file_that_cannot_be_imported_is_an_error(run, processes):
 
 
 def test_a_step_that_was_used_wrongly_leaves_its_status(run):
-    """A usage error while tests are collected is in the tally, though no test has failed."""
+    """A usage error during the collection of tests is in the tally, although no test has failed."""
     refuse = (
         "\ndef pytest_collection_modifyitems():\n    raise __import__('pytest').UsageError('misplaced')\n"
     )
@@ -77,18 +79,18 @@ def tell_sum(tmp_path, capsys):
 
 
 def test_the_sum_over_whole_steps(tell_sum):
-    """Counts are added; errors are failures; the status is 0, because pytest's own tells of failures."""
+    """Counts are added, and errors count as failures. The status is 0: pytest's own status reports failures."""
     one, two = ("1/2 one", 0, {"passed": 3}), ("2/2 two", 1, {"passed": 1, "failed": 1, "errors": 2})
     assert tell_sum(one, two) == (0, "4 passed, 3 failed in 1.5 minutes")
 
 
 def test_the_sum_names_a_step_that_left_nothing(tell_sum):
-    """A step that was killed before its end is named in the last line, and the status is 1."""
+    """If a step was killed before its end, the last line names it, and the status is 1."""
     found = tell_sum(("1/2 one", 0, {"passed": 3}))
     assert found == (1, "3 passed, 0 failed in 1.5 minutes; 2/2 two ended without counts")
 
 
 def test_the_sum_names_a_step_that_did_not_come_to_its_end(tell_sum):
-    """A step that ended with another status than "all ran" is named with it."""
+    """If a step ended with another status than "all ran", the last line names it with this status."""
     found = tell_sum(("1/2 one", 0, {"passed": 3}), ("2/2 two", 4, {}))
     assert found == (1, "3 passed, 0 failed in 1.5 minutes; 2/2 two ended with status 4")

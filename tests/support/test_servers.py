@@ -1,4 +1,4 @@
-"""The scripted server answers as written, and keeps what it was asked."""
+"""The scripted server answers as its script says, and keeps the requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def events(data):
 
 
 def test_whole_answer():
-    """Without "stream" an entry comes as one chat completion with usage."""
+    """Without "stream", an entry is sent as one chat completion with usage."""
     with ScriptedServer([answer("Hello there", reasoning="hm")]) as server:
         body = json.loads(post(server)[1])
     message = body["choices"][0]["message"]
@@ -46,7 +46,7 @@ def test_whole_answer():
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_streamed_answer(asked):
-    """A stream's pieces join to the text and the arguments; usage comes only when asked for."""
+    """The pieces of a stream join to the text and the arguments. The usage is sent only if the request asks for it."""
     arguments = {"query": "größe", "n": 12345}
     script = [calls(("f", arguments), ("g", {}), content="Let me  look")]
     options = {"stream_options": {"include_usage": True}} if asked else {}
@@ -62,7 +62,7 @@ def test_streamed_answer(asked):
 
 
 def test_raw_chunks_and_finish():
-    """`chunks` go out untouched: deltas, whole chunks and text that is no JSON."""
+    """`chunks` are sent unchanged: deltas, whole chunks, and text that is not JSON."""
     script = [
         {"chunks": [{"content": "a", "odd": 1}, {"choices": [], "x": 2}, "{broken"], "finish": "length"}
     ]
@@ -75,7 +75,7 @@ def test_raw_chunks_and_finish():
 
 
 def test_status_headers_and_raw():
-    """Errors keep status and headers, also for a stream request; `raw` is the body itself."""
+    """Errors have their status and headers, also for a request for a stream. `raw` is the body itself."""
     script = [
         failure(429, "slow down", headers={"retry-after": "7"}),
         {"raw": "<html>", "status": 502, "headers": {"Content-Type": "text/html"}},
@@ -91,7 +91,7 @@ def test_status_headers_and_raw():
 
 
 def test_requests_are_kept():
-    """Path, lower-case headers and the parsed body of each request are there, in order, over one connection."""
+    """The path, the lower-case headers and the parsed body of each request are kept in order, over one connection."""
     with ScriptedServer([answer("1"), answer("2")]) as server:
         connection = connect(server)
         answers = []
@@ -108,7 +108,7 @@ def test_requests_are_kept():
 
 
 def test_script_may_be_a_function_or_hold_functions():
-    """A step that is a function gets the request and returns the entry."""
+    """If a script or an entry is a function, it gets the request and returns the entry."""
     with ScriptedServer(lambda request: answer(request.messages[-1]["content"] * 2)) as server:
         assert b'"HiHi"' in post(server)[1]
     with ScriptedServer([lambda request: answer(request.path)]) as server:
@@ -116,7 +116,9 @@ def test_script_may_be_a_function_or_hold_functions():
 
 
 def test_script_mistakes_fail_the_test():
-    """A request past a strict script, and a step that raises, are answered with 500 and reported by stop()."""
+    """If a request comes after the end of a strict script, or if an entry raises an error, the answer is 500, and stop()
+    reports it.
+    """
     server = ScriptedServer([answer("only one")], repeat_last=False)
     server.start()
     post(server)
@@ -143,7 +145,7 @@ def test_other_methods_do_not_take_from_the_script():
 
 
 def test_drop_after_cuts_the_connection():
-    """`drop_after` ends the stream in the middle, without its end mark."""
+    """`drop_after` ends the stream in the middle, without its last chunk."""
     with ScriptedServer([answer("one two three", drop_after=2)]) as server:
         connection = connect(server)
         connection.request("POST", "/v1/chat/completions", json.dumps({**QUESTION, "stream": True}))
@@ -170,7 +172,7 @@ def test_stall_and_delay_take_their_time():
 
 
 def test_hold_waits_for_release():
-    """A held stream gives its first pieces, then nothing until `release()`."""
+    """A held stream sends its first pieces, and then nothing until `release()`."""
     with ScriptedServer([answer("first second", hold_after=2)]) as server:
         connection = connect(server)
         connection.request("POST", "/v1/chat/completions", json.dumps({**QUESTION, "stream": True}))
@@ -185,7 +187,7 @@ def test_hold_waits_for_release():
 
 
 def test_a_client_that_leaves_is_seen():
-    """A client that closes during a stall marks its request as abandoned, at once."""
+    """If a client closes the connection during a stall, its request is marked as abandoned at once."""
     with ScriptedServer([answer("late", stall=60)]) as server:
         connection = connect(server)
         connection.request("POST", "/v1/chat/completions", json.dumps(QUESTION))
@@ -198,7 +200,7 @@ def test_a_client_that_leaves_is_seen():
 
 
 def test_stop_ends_stalled_streams_and_frees_the_port():
-    """stop() does not wait for a stalled answer, and nobody listens afterwards."""
+    """stop() does not wait for a stalled answer. Afterwards, nobody listens on the port."""
     server = ScriptedServer([answer("never", stall=600)])
     server.start()
     connection = connect(server)
@@ -213,7 +215,7 @@ def test_stop_ends_stalled_streams_and_frees_the_port():
 
 
 async def test_serves_the_loop_it_is_used_from():
-    """The server has its own thread, so a coroutine of the test's loop can talk to it, many at once."""
+    """The server has its own thread. So coroutines of the test's loop can talk to it, many at the same time."""
     with ScriptedServer(lambda request: answer(request.messages[-1]["content"])) as server:
         asked = [
             asyncio.to_thread(post, server, {**QUESTION, "messages": [{"content": str(n)}]})
@@ -225,6 +227,6 @@ async def test_serves_the_loop_it_is_used_from():
 
 
 def test_wait_for_requests_times_out():
-    """Waiting for a request that never comes ends with what was seen."""
+    """A wait for a request that never comes raises an error that says how many came."""
     with ScriptedServer([answer("x")]) as server, pytest.raises(TimeoutError, match="0 of 1 requests"):
         server.wait_for_requests(1, timeout=0.05)

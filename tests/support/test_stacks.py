@@ -1,4 +1,4 @@
-"""The stacks are what they say they are."""
+"""The stacks have the versions that they name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ for name in ("ipykernel", "ipython", "ipywidgets", "pydantic"):
 
 
 def test_stack_has_what_it_promises(stack):
-    """A kernel of each stack starts, has the pinned versions, and imports this package."""
+    """A kernel of each stack starts, has the pinned versions, and can import this package."""
     with LiveKernel(stack.python) as kernel:
         run = kernel.execute(CODE)
     assert run.status == "ok", run.text
@@ -26,5 +26,5 @@ def test_stack_has_what_it_promises(stack):
 
 
 def test_floor_of_the_package_is_among_them():
-    """The oldest versions that the package's metadata admits are tested: Colab's."""
+    """The tests run with the oldest versions that the package's metadata allows: Colab's."""
     assert any("ipywidgets==7.7.1" in stack.pins and "ipython==7.34.0" in stack.pins for stack in STACKS)

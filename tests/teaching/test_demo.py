@@ -1,4 +1,4 @@
-"""The demonstration model, through LiteLLM's real `acompletion()` and a plain loop around it."""
+"""The demonstration model, called through LiteLLM's real `acompletion()`, with a plain loop around it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "Review", "schema": Rev
 
 
 async def test_it_searches_and_then_reads_a_file_that_was_found() -> None:
-    """Two tools in sequence: the second gets its path from the first one's result, and the answer quotes both."""
+    """Two tools are called one after the other: the second gets its path from the result of the first. The answer quotes both
+    results.
+    """
     run = talk(SEARCH, READ)
     answer = await run.say("Search the code for `retries`, then read the file with the first match.")
     assert run.calls == [("search_code", {"query": "retries"}), ("read_file", {"path": "src/client.py"})]
@@ -91,7 +93,7 @@ async def test_it_searches_and_then_reads_a_file_that_was_found() -> None:
     ],
 )
 async def test_tools_and_arguments_come_from_the_words_of_the_prompt(prompt: str, calls: list[Any]) -> None:
-    """Verbs and names pick the tool; quotations, files, folders, numbers and what is said fill its arguments."""
+    """Verbs and names select the tool. Quotations, files, folders, numbers and quoted speech become its arguments."""
     run = talk()
     await run.say(prompt)
     assert run.calls == calls
@@ -159,7 +161,7 @@ async def test_the_only_tool_is_called_for_something_concrete() -> None:
 
 
 async def test_arguments_follow_the_schema() -> None:
-    """Arguments fit their schema: enums, booleans (also after "not"), numbers beside their name, lists, versions, defaults."""
+    """Arguments fit their schema: enums, booleans (also after "not"), numbers beside their names, lists, versions, defaults."""
     deploy = tool(
         "deploy",
         "Deploy the site.",
@@ -182,7 +184,7 @@ async def test_arguments_follow_the_schema() -> None:
 
 
 async def test_an_error_is_answered_with_one_other_try() -> None:
-    """If a file is not there, one from the search is tried, once. The answer tells both."""
+    """If a file does not exist, one from the search result is tried, once. The answer mentions both."""
     run = talk(SEARCH, READ)
     answer = await run.say("Search for retries and read src/cilent.py")
     assert run.calls == [
@@ -227,7 +229,7 @@ async def test_a_failure_that_may_pass_is_tried_again() -> None:
 
 
 async def test_a_denial_is_accepted_and_its_reason_quoted() -> None:
-    """A denied call is not repeated; the reason is in the answer."""
+    """A denied call is not repeated. The answer has the reason."""
     denied = "denied by the user: the change is closed. This was a decision, not a failure: do not repeat the same call."
     run = talk(post_comment=lambda line, body: denied)
     answer = await run.say("Find `retries`, and post a comment on the first line found.")
@@ -238,7 +240,7 @@ async def test_a_denial_is_accepted_and_its_reason_quoted() -> None:
 
 
 async def test_a_later_turn_refers_to_an_earlier_one() -> None:
-    """The words "these" and "and in …?" use what was found and called before; a question about it calls nothing."""
+    """The words "these" and "and in …?" refer to earlier results and calls. A question about them calls no tool."""
     run = talk(SEARCH, READ, WEATHER)
     await run.say("Search for `retries`.")
     await run.say("Now read the test file of these.")
@@ -254,7 +256,7 @@ async def test_a_later_turn_refers_to_an_earlier_one() -> None:
 
 @pytest.mark.parametrize("wanted", [FORMAT, Review])
 async def test_a_structured_answer_comes_after_the_tools(wanted: Any) -> None:
-    """With `response_format` (a schema or a class) the tools are called first, then comes only valid JSON."""
+    """With `response_format` (a schema or a class), the tools are called first. Then comes only valid JSON."""
     run = talk(SEARCH, READ)
     run.options = {"response_format": wanted}
     answer = await run.say("Review the retry code: search for `retries` and read the file.")
@@ -264,7 +266,7 @@ async def test_a_structured_answer_comes_after_the_tools(wanted: Any) -> None:
 
 
 async def test_a_correction_is_answered_in_the_same_shape() -> None:
-    """After a message that its answer did not validate, it calls no tool, and answers with what it has found."""
+    """After a message that its answer did not validate, the model calls no tool, and answers with the earlier results."""
     run = talk(SEARCH, READ)
     run.options = {"response_format": FORMAT}
     review = await run.say("Review the retry code: search for `retries` and read the file.")
@@ -275,7 +277,7 @@ async def test_a_correction_is_answered_in_the_same_shape() -> None:
 
 
 async def test_without_tools_it_says_what_it_is() -> None:
-    """No tool, or none that fits: the answer repeats the prompt and says that it is a demonstration."""
+    """If there is no tool, or none fits, the answer repeats the prompt and says that this is a demonstration."""
     for tools in ([], [WEATHER]):
         fresh = DemoModel(pace=0)
         answer = await Talk(tools, FUNCTIONS, model=registry.put("demo-alone", fresh)).say("Who are you?")
@@ -284,7 +286,9 @@ async def test_without_tools_it_says_what_it_is() -> None:
 
 
 async def test_what_it_is_is_said_once() -> None:
-    """The first answer says what it is. If the prompt asks for an explanation, the answer says that it cannot give one."""
+    """Only the first answer says that this is a demonstration. If the prompt asks for an explanation, the answer says that it
+    cannot give one.
+    """
     fresh = DemoModel(pace=0)
     run = Talk([SEARCH, READ], FUNCTIONS, model=registry.put("demo-once", fresh))
     answers = [await run.say(f"Search for `{word}`.") for word in ("retries", "send")]
@@ -295,7 +299,7 @@ async def test_what_it_is_is_said_once() -> None:
 
 
 async def test_what_was_returned_is_counted_and_quoted_as_it_is() -> None:
-    """All lines count, also blank ones. The first eight lines are quoted, with the blank ones."""
+    """All lines of a result count, also blank ones. The first eight lines are quoted, including blank ones."""
     source = "def f():\n    x = 1\n\n\n    return x\n" + "\n# end" * 7
     answer = await talk(READ, read_file=lambda path: source).say("Read src/client.py")
     assert f"`read_file` returned {len(source.splitlines())} lines and begins:" in answer
@@ -303,7 +307,7 @@ async def test_what_was_returned_is_counted_and_quoted_as_it_is() -> None:
 
 
 async def test_the_same_messages_get_the_same_answer_in_pieces() -> None:
-    """Two calls give the same message, streamed word by word, with a usage."""
+    """Two calls give the same message. It is streamed word by word, and has a usage."""
     messages = [{"role": "user", "content": "Search for `retries`."}]
     first, second = [await ask(DEMO_MODEL, *messages, tools=[SEARCH]) for _ in range(2)]
     assert first["tool_calls"] == second["tool_calls"]
@@ -313,7 +317,7 @@ async def test_the_same_messages_get_the_same_answer_in_pieces() -> None:
 
 
 async def test_tool_choice_is_kept() -> None:
-    """With "none" it calls no tool; a named tool is called whatever the prompt says."""
+    """With "none", no tool is called. A named tool is called, whatever the prompt says."""
     message = await ask(DEMO_MODEL, "Search for `x1`", tools=[SEARCH, WEATHER], tool_choice="none")
     assert "tool_calls" not in message
     chosen = {"type": "function", "function": {"name": "weather"}}
@@ -322,13 +326,13 @@ async def test_tool_choice_is_kept() -> None:
 
 
 async def test_reasoning_is_shown_when_asked_for() -> None:
-    """`reasoning_effort` makes it say which rule it follows."""
+    """With `reasoning_effort`, the model says which rule it follows."""
     message = await ask(DEMO_MODEL, "Search for `x1`", tools=[SEARCH], reasoning_effort="low")
     assert "search_code" in message["reasoning_content"]
 
 
 async def test_call_ids_are_new_in_every_turn() -> None:
-    """No id comes twice in one conversation."""
+    """Each id occurs once in a conversation."""
     run = talk(SEARCH, READ)
     await run.say("Search for `a1` and read the file.")
     await run.say("Search for `b2` and read the file.")
@@ -337,7 +341,7 @@ async def test_call_ids_are_new_in_every_turn() -> None:
 
 
 async def test_odd_messages_do_not_break_it() -> None:
-    """Pictures, empty prompts, unknown tools in the history and broken arguments still get an answer."""
+    """The model answers even with pictures, empty prompts, unknown tools in the history, and invalid arguments."""
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     broken = {"id": "c", "type": "function", "function": {"name": "gone", "arguments": '{"x": '}}
     for messages in (
@@ -353,7 +357,7 @@ async def test_odd_messages_do_not_break_it() -> None:
 
 
 def test_its_name_is_taken() -> None:
-    """No scripted model can take the demonstration's name."""
+    """No scripted model can have the demonstration model's name."""
     with pytest.raises(ValueError, match="demonstration"):
         ScriptedModel("x", name="demo")
 

@@ -1,4 +1,4 @@
-"""A recording of version 1, as people have it in their repositories: each release has to replay and to write it."""
+"""A recording of version 1, as people have it in their repositories. Each release must replay it, and must write the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def fail(reason: str) -> str:
 
 
 def script() -> ScriptedModel:
-    """All that a recording holds: reasoning, signatures, calls, odd arguments, structured answers, a failure."""
+    """Return a script with everything that a recording can contain: reasoning, signatures, calls, odd arguments, structured
+    answers, a failure.
+    """
     return ScriptedModel(
         [reasoning("I have to look.", signature="SIG"), text("Let me look: "), call("look_up", word="x", limit=2)],
         [call("fail", reason="no"), call("look_up", '{"word": ')],
@@ -54,7 +56,7 @@ def script() -> ScriptedModel:
 
 
 async def lesson(model: Any, **options: Any) -> list[Result]:
-    """Three turns of a session: tools and their errors, an answer at the second try, a provider that fails."""
+    """Run three turns of a session: tools and their errors, an answer at the second try, a provider that fails."""
     session = aagent_session(
         Harness.TOOL_LOOP,
         model=model,
@@ -73,7 +75,7 @@ def without_times(path: Path) -> list[dict[str, Any]]:
 
 
 async def test_it_is_still_replayed() -> None:
-    """The stored file answers the lesson with the same texts, calls, results, outputs, tokens and failure."""
+    """The stored file gives the lesson the same texts, calls, results, outputs, tokens and failure."""
     replay = Replay(GOLDEN, speed=0)
     first, second, third = await lesson(replay)
     assert first.output == Review(verdict="gut ✓", grade=1)

@@ -1,4 +1,4 @@
-"""Recordings: written by a run of the package's own loop, replayed through LiteLLM's real `acompletion()`."""
+"""Recordings: they are written by a run of this package's own loop, and replayed through LiteLLM's real `acompletion()`."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ async def test_changed_tools_and_results_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ids", [("c2", "c2"), ("c2", "nobody")])
 async def test_the_ids_of_calls_are_not_compared(tmp_path: Path, ids: tuple[str, str]) -> None:
-    """A request with other call ids gets the recorded answer, also if its result names no call of the request."""
+    """A request with other call ids gets the recorded answer, even if a result does not belong to a call of the request."""
 
     def ask_again(call_id: str, answered: str) -> list[dict[str, Any]]:
         function = {"name": "double", "arguments": "{}"}
@@ -212,7 +212,7 @@ async def test_the_ids_of_calls_are_not_compared(tmp_path: Path, ids: tuple[str,
 
 
 async def test_loose_goes_on_and_keeps_the_differences(tmp_path: Path) -> None:
-    """With loose=True, the recorded answers come in spite of differences, and `differences` has these."""
+    """With loose=True, the recorded answers come although the requests differ. `differences` lists how they differ."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     replay = Replay(path, loose=True)
@@ -380,7 +380,7 @@ HEADER = '{"toolloop-recording": 1}\n'
     ],
 )
 def test_a_broken_file_names_the_line(tmp_path: Path, content: str, told: str) -> None:
-    """A file that is no recording is refused, with the line and the reason."""
+    """A file that is not a recording is refused, with the line and the reason."""
     path = tmp_path / "broken.jsonl"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(RecordingError, match=told):
@@ -549,7 +549,7 @@ async def test_a_first_call_that_cannot_be_written_stops_the_recording(tmp_path:
 
 @pytest.mark.parametrize("field", ["provider_specific_fields", "a field of its own"])
 async def test_values_that_are_no_json(tmp_path: Path, field: str) -> None:
-    """If a provider adds values that are no JSON, they are recorded as text, and the run goes on."""
+    """If a provider adds values that are not JSON, they are recorded as text, and the run goes on."""
     path = tmp_path / "lesson.jsonl"
     model = ScriptedModel(deltas([{"content": "x", field: {"signature": b"SIG"}}]))
     assert (await run(model, observer=Recorder(path))).stop_reason == "done"
@@ -604,7 +604,7 @@ async def test_half_a_character_in_a_delta(tmp_path: Path) -> None:
 
 
 async def record_all_kinds(path: Path) -> Result:
-    """A run with a result, another one of the same call, an error, wrong arguments and a denial."""
+    """Record a run with a result, another result of the same call, an error, wrong arguments and a denial."""
     numbers = iter([4, 5])
 
     def count(of: str = "all") -> int:

@@ -1,4 +1,4 @@
-"""ScriptedModel, through LiteLLM's real `acompletion()`."""
+"""ScriptedModel, called through LiteLLM's real `acompletion()`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_turns_are_played_one_for_each_call() -> None:
 
 
 async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:
-    """Broken JSON and deltas without ids reach the caller untouched, time after time."""
+    """Invalid JSON and deltas without ids reach the caller unchanged, each time."""
     given = [{"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}, {"content": "x"}]
     model = ScriptedModel(call("f", '{"x": '), deltas(given), repeat_last=True)
     assert (await ask(model))["tool_calls"][0]["function"]["arguments"] == '{"x": '
@@ -63,14 +63,14 @@ async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:
 
 
 async def test_signed_reasoning_is_a_thinking_block() -> None:
-    """Reasoning with a signature comes as a thinking block, which providers want back."""
+    """Reasoning with a signature becomes a thinking block, which providers want back."""
     message = await ask(ScriptedModel([reasoning("Let me see.", signature="SIG"), "Yes"]))
     assert message["thinking_blocks"] == [{"type": "thinking", "thinking": "Let me see.", "signature": "SIG"}]
     assert message["reasoning_content"] == "Let me see."
 
 
 async def test_a_reply_is_computed_from_the_messages() -> None:
-    """A function, bare or in `reply_with`, sync or async, sees the messages and may return any turn."""
+    """A function (alone or in `reply_with`, sync or async) gets the messages, and may return any turn."""
 
     async def later(messages: list[dict[str, Any]]) -> Any:
         messages.clear()  # its own copy
@@ -86,7 +86,7 @@ async def test_a_reply_is_computed_from_the_messages() -> None:
 
 
 async def test_a_function_that_fails_is_named() -> None:
-    """An exception in the reader's function says which turn and function it was."""
+    """If a function of the script raises an error, the message names the turn and the function."""
 
     def broken(messages: list[dict[str, Any]]) -> str:
         return messages[7]["content"]
@@ -98,7 +98,7 @@ async def test_a_function_that_fails_is_named() -> None:
 
 
 async def test_a_dict_or_a_model_is_an_answer_in_json() -> None:
-    """Structured answers can be written as data."""
+    """A dict or a pydantic object in a script becomes an answer in JSON."""
 
     class Review(BaseModel):
         summary: str
@@ -142,7 +142,7 @@ async def test_a_turn_that_does_not_fit_says_what_it_got() -> None:
 
 
 async def test_errors_refuse_or_break() -> None:
-    """An error that comes first refuses the call with its status; a later one breaks the stream."""
+    """If an error is the first part of a turn, the call is refused with its status. A later error breaks the stream off."""
     litellm = load_litellm()
     model = ScriptedModel(error("slow down", 429), ["par", error("gone", None)], "fine")
     with pytest.raises(litellm.RateLimitError, match="slow down"):
@@ -153,14 +153,14 @@ async def test_errors_refuse_or_break() -> None:
 
 
 async def test_pace_and_pause_take_their_time() -> None:
-    """The words of a paced text come one after another, and a pause waits."""
+    """The words of a text with a pace come one after another, and a pause waits."""
     started = time.monotonic()
     await ask(ScriptedModel([text("a b c d", pace=0.05), pause(0.1)]))
     assert time.monotonic() - started >= 0.3
 
 
 async def test_usage_and_finish_reason_can_be_said() -> None:
-    """`end()` sets both; otherwise the usage counts words."""
+    """`end()` sets both. Without it, the usage counts words."""
     said = await ask(ScriptedModel(["cut", end("length", {"prompt_tokens": 100, "completion_tokens": 1})]))
     assert (said["finish_reason"], said["usage"].prompt_tokens) == ("length", 100)
     counted = await ask(ScriptedModel("three words here"), "two words")
@@ -184,7 +184,7 @@ async def test_requests_are_kept_as_they_were() -> None:
 
 
 async def test_a_long_session_keeps_each_message_once() -> None:
-    """Requests share the copies of earlier messages, so that a session's memory grows only with its length."""
+    """Requests share their copies of earlier messages. So the memory of a session grows only with its length."""
     model = ScriptedModel("a", repeat_last=True)
     messages = [{"role": "user", "content": "one"}]
     await ask(model, *messages)
@@ -193,7 +193,7 @@ async def test_a_long_session_keeps_each_message_once() -> None:
 
 
 async def test_a_forgotten_model_is_gone() -> None:
-    """The map of names keeps no model alive. The error for a lost model says to keep it in a variable."""
+    """The registry of names keeps no model alive. The error for a lost model says to keep it in a variable."""
     model = ScriptedModel("x")
     name = model.model
     del model
@@ -203,7 +203,7 @@ async def test_a_forgotten_model_is_gone() -> None:
 
 
 async def test_a_name_that_is_not_there_suggests_the_nearest() -> None:
-    """A typo in the name gets the nearest one."""
+    """For a typo in a name, the error suggests the most similar name."""
     model = ScriptedModel("x", name="lesson-one")
     with pytest.raises(load_litellm().NotFoundError, match="did you mean 'toolloop/lesson-one'"):
         await ask("toolloop/lesson-on")
@@ -211,7 +211,7 @@ async def test_a_name_that_is_not_there_suggests_the_nearest() -> None:
 
 
 def test_mistakes_in_a_script_are_type_errors() -> None:
-    """A value that is no turn, an impossible name, and arguments in two forms are refused at once."""
+    """These are refused at once: a value that is not a turn, an impossible name, arguments in two forms."""
     with pytest.raises(TypeError, match="not 7"):
         ScriptedModel("fine", 7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not both"):
@@ -221,7 +221,7 @@ def test_mistakes_in_a_script_are_type_errors() -> None:
 
 
 async def test_a_name_given_again_belongs_to_the_new_model() -> None:
-    """Running a cell again replaces the model of that name, also when the old one goes later."""
+    """If a cell runs again, its new model replaces the one with the same name, even if the old one disappears later."""
     old = ScriptedModel("old", name="again")
     new = ScriptedModel("new", name="again")
     del old
@@ -273,14 +273,14 @@ def test_a_copy_has_the_same_settings(takes_images: Any) -> None:
     ],
 )
 def test_what_is_no_turn_is_refused_with_its_number(turns, told) -> None:
-    """A mistake in a script is one line that names the turn, when the script is written."""
+    """A mistake in a script is refused when the script is made, in one line with the number of the turn."""
     with pytest.raises(ScriptError) as caught:
         ScriptedModel(*turns)
     assert str(caught.value).startswith(told)
 
 
 def test_calls_are_written_by_name_or_by_function() -> None:
-    """call() takes the tool's name or the tool; positional and impossible arguments are explained."""
+    """call() takes the tool's name or the tool itself. For positional and impossible arguments, the error says what to write."""
 
     def double(x: int) -> int:
         """Double a number."""

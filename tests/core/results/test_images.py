@@ -210,7 +210,7 @@ async def test_a_wrong_wish_is_refused_before_the_run():
 
 
 async def test_shown_pictures_go_along_where_the_tool_asks():
-    """Without a view, too, `capture_output=True` gives the model the displayed pictures, and prints stay visible."""
+    """With `capture_output=True`, the model gets the displayed pictures, even without a view. Prints stay visible."""
 
     @tool(capture_output=True)
     def talks():
@@ -236,7 +236,7 @@ async def test_prints_still_reach_the_console(capsys):
 
 
 def conversation(pictures):
-    """One call with so many pictures, and one without."""
+    """Return messages with one call whose result has this number of pictures, and one call without pictures."""
     calls = [
         {"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ("c1", "c2")
     ]
@@ -256,7 +256,9 @@ def conversation(pictures):
 
 @pytest.mark.parametrize("way", ["tool", "user", None])
 def test_requests_are_valid_each_way(way):
-    """The conversation is valid with pictures in the tool message, after all tool messages of the step, and without pictures."""
+    """The conversation is valid in three forms: with pictures in the tool message, with pictures after all tool messages of
+    the step, and without pictures.
+    """
     made = history.place_pictures(conversation(2), lambda: way)
     assert validate(made) == []
     assert len(urls(made)) == (0 if way is None else 2)
@@ -303,8 +305,8 @@ def test_only_the_newest_are_sent_again(way):
 @pytest.mark.parametrize("way", ["tool", "user"])
 @pytest.mark.parametrize("provider", ["anthropic", "gemini", "bedrock", "openai", "azure"])
 def test_what_litellm_makes_of_them(provider, way):
-    """LiteLLM's own conversions keep text and picture, whichever way; where we send them the tool's way they stay in
-    its result. Without a network.
+    """LiteLLM's own conversions keep the text and the picture. If pictures are sent in tool messages, they stay in the
+    result. This needs no network.
     """
     import litellm  # noqa: F401 - makes the modules below importable
     from litellm.litellm_core_utils.prompt_templates import factory

@@ -60,7 +60,7 @@ class Fails(BaseModel):
 
 
 class Silent:
-    """An object with nothing to say."""
+    """An object whose texts are empty."""
 
 
 class Speaking:
@@ -79,7 +79,7 @@ class Html:
 
 
 class OnlyTags:
-    """A picture's address, as the notebook shows it."""
+    """An object whose only form is HTML without words."""
 
     def _repr_html_(self):
         return '<img src="https://example.org/a.png"/>'

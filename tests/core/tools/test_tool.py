@@ -88,7 +88,7 @@ class Tree(BaseModel):
 
 
 class Oddity(BaseException):
-    """What Rust code raises (pyo3's PanicException) is no Exception either."""
+    """An exception that is not an `Exception`, like the one that Rust code raises (pyo3's PanicException)."""
 
 
 def raise_oddity(*_, **__):
