@@ -28,11 +28,14 @@ def all_runs(monkeypatch):
 
 @pytest.fixture
 def priced(serve, monkeypatch):
-    """The keywords that send a run to a scripted server whose model costs 0.015 a call."""
-    price = {"input_cost_per_token": 1e-3, "output_cost_per_token": 1e-3, "litellm_provider": "openai"}
-    monkeypatch.setitem(load_litellm().model_cost, "openai/priced", {**price, "mode": "chat"})
+    """The keywords that send a run to a scripted server whose model costs 0.015 a call.
 
-    def make(*script, model="openai/priced"):
+    No other test may use the name of this model, since LiteLLM caches the prices of a name for the whole process.
+    """
+    price = {"input_cost_per_token": 1e-3, "output_cost_per_token": 1e-3, "litellm_provider": "openai"}
+    monkeypatch.setitem(load_litellm().model_cost, "openai/costs-15-mills", {**price, "mode": "chat"})
+
+    def make(*script, model="openai/costs-15-mills"):
         server = serve(list(script))
         return {"model": model, "api_base": server.base_url, "api_key": "k"}, server
 
