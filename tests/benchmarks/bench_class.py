@@ -38,7 +38,7 @@ def double(x: int) -> int:
 lesson = ScriptedModel(call('double', x=21), 'It is 42, the function says.')""",
     "%%toolloop --model lesson --tools double\nDouble 21",
 )
-"""Queued at once, as Run All does."""
+"""These cells are queued together, as Run All does."""
 ANSWER = "the function says"
 EMPTY = ("print('the function says')",)
 """What kernels take without a lesson in them."""

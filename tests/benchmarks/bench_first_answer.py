@@ -1,4 +1,4 @@
-"""The time from a kernel that is ready to the first answer on the page, with all cells queued at once. It is compared with an
+"""The time from a kernel that is ready to the first answer on the page, with all cells queued together. It is compared with an
 empty kernel and with a bare `import litellm`.
 """
 

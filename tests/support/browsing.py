@@ -250,7 +250,7 @@ class Desk:
 
     def set_theme(self, name: Literal["Light", "Dark"]) -> None:
         """Change JupyterLab's theme. Wait for its styles, and until its colours have faded and its splash screen is gone: two
-        splash screens at once are an error of JupyterLab.
+        splash screens at the same time are an error of JupyterLab.
         """
         self.page.evaluate(
             "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})",

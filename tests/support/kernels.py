@@ -283,7 +283,7 @@ class LiveKernel:
         return execution
 
     def run_all(self, *cells: str, timeout: float = PATIENCE, **options: Any) -> list[Execution]:
-        """Send all cells at once, and wait for all."""
+        """Send all cells without waiting, and then wait for all."""
         executions = [self.submit(cell, **options) for cell in cells]
         self.wait(*executions, timeout=timeout)
         return executions

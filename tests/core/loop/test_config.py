@@ -48,7 +48,7 @@ CHOICE = r'on_limit must be "stop" or "answer", got '
     ],
 )
 def test_options_that_no_run_can_have(fields, error, line):
-    """When a ToolLoopOptions is made, its error lists all wrong fields at once."""
+    """When a ToolLoopOptions is made, its error lists all wrong fields together."""
     with pytest.raises(error, match=f"^{re.escape(line)}$") as caught:
         ToolLoopOptions(**fields)
     assert isinstance(caught.value, HarnessError)

@@ -230,7 +230,7 @@ def test_deep_nesting_ends():
     for _ in range(50_000):
         deep = [deep]
     assert "<list, nested deeper>" in text(deep)
-    while deep:  # taken apart by hand: freeing it at once would recurse as deeply
+    while deep:  # the levels are freed one by one: freeing the whole object would recurse as deeply
         deep = deep.pop()
     gc.collect()
 

@@ -64,7 +64,7 @@ async def test_one_request_at_a_time():
 
 
 async def test_a_request_that_waits_stops_no_other_row():
-    """More rows wait for the person than may run at once. Meanwhile, all rows that ask nobody end."""
+    """More rows wait for the person than may run at the same time. Meanwhile, all rows that ask nobody end."""
     desk = Desk(total=12, asking=4, concurrency=2)
 
     async def wait(approval: Approval, row: int) -> None:

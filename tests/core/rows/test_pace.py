@@ -54,7 +54,7 @@ async def test_a_storm_of_refusals(call):
 
 
 async def test_one_pause_for_all(call):
-    """After one refusal with Retry-After, no row sends a request before that time; then fewer requests are sent at once."""
+    """After one refusal with Retry-After, no row sends a request before that time; then fewer requests are sent at the same time."""
     refused: list[float] = []
 
     def respond(received) -> Entry:
@@ -338,7 +338,7 @@ async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
             most = max(most, now)
 
     def is_worked_off(since: float) -> bool:
-        """Return True after a moment, or with `parallel` when two calls have run at once."""
+        """Return True after a moment, or with `parallel` when two calls have run at the same time."""
         return most > 1 if parallel else time.monotonic() > since + 0.02
 
     def work() -> str:

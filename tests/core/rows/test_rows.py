@@ -170,7 +170,7 @@ def test_options_that_no_run_can_have(options, words):
 
 
 async def test_an_iterable_is_read_as_rows_are_needed():
-    """With two rows at once, never more than three rows are read ahead of the rows that have ended."""
+    """With two rows at the same time, never more than three rows are read ahead of the rows that have ended."""
     ended, ahead = 0, []
 
     def rows() -> Iterator[dict[str, int]]:

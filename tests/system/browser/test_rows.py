@@ -27,7 +27,7 @@ ASK = "%%toolloop --each numbers --model model --tools double --permissions ask 
 DECISIONS = """decided = {row.number: row.result.tool_results[0].decision for row in doubled}
 print("RAN", sorted(ran), "ALLOWED", [100 + n for n, one in sorted(decided.items()) if one.allowed],
       "BY", sorted({one.by for one in decided.values()}), len(doubled))"""
-# How many cards were ever on the page at once.
+# The largest number of cards that were on the page at the same time.
 COUNT_CARDS = """() => { window.mostCards = 0;
   const look = () => { window.mostCards = Math.max(window.mostCards,
     [...document.querySelectorAll('.tlj-card')].filter(e => e.offsetWidth).length); };

@@ -70,7 +70,7 @@ def ran(kernel):
 
 
 def test_a_second_click_does_nothing(kernel):
-    """Two clicks on Approve and one on Deny come at once: the tool runs once, without an error, and nothing is printed."""
+    """Two clicks on Approve and one on Deny come at the same time: the tool runs once, without an error, and nothing is printed."""
     cell = ask(kernel)
     approve, deny = kernel.button("Approve"), kernel.button("Deny")
     for widget in (approve, approve, deny):

@@ -89,7 +89,7 @@ DIFFERENCES = [
     Difference(
         "names of calls",
         "a name with blanks around it is unknown; a name goes back to the model unchanged",
-        "the blanks are removed; a name goes back with `_` for each character that is no letter, digit, `_` or `-`; an empty "
+        "the blanks are removed; a name goes back with `_` for each character that is not a letter, a digit, `_` or `-`; an empty "
         "name goes back as "
         "`unnamed_tool`",
         "the call runs, and OpenAI does not refuse the next request",
@@ -152,7 +152,7 @@ DIFFERENCES = [
     ),
     Difference(
         "unique call ids",
-        "ids stay as they come, also when a provider repeats them",
+        "ids stay as they come, even if a provider repeats them",
         "a repeated id gets a new one",
         "Anthropic refuses a second use, and results could go to the wrong call",
     ),
@@ -209,13 +209,14 @@ DIFFERENCES = [
     ),
     Difference(
         "what cannot be rerouted",
-        "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
-        "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere, and no event says so",
-        "the first three count only where nothing else is set: they do not change `model=`, `api_base=`, the gateway, messages "
-        "and tools; "
-        "the others are refused by name, on a gateway also in `extra_body`. This does not cover what you set on the module "
-        "`litellm` (`api_base`, `model_alias_map`, an HTTP session), and fields that only one provider knows "
-        "(OpenRouter's `models`)",
+        "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, over the "
+        "gateway and over what the loop sends. `fallbacks`, `model_list`, `client` and similar options send a call "
+        "to another model or address, and no event says so",
+        "`base_url`, `custom_llm_provider` and `extra_body` count only for what nothing else sets: they do not "
+        "change `model=`, `api_base=`, the gateway, the messages or the tools. The other options are refused by "
+        "name. On a gateway, they are refused in `extra_body`, too. Two things are not covered: settings on the "
+        "module `litellm` (`api_base`, `model_alias_map`, an HTTP session), and fields that only one provider "
+        "knows (OpenRouter's `models`)",
         "a run stays where its budget, its log and its key are",
     ),
     Difference(
@@ -235,7 +236,7 @@ DIFFERENCES = [
         "the limit of model calls",
         "100 in a turn, then `runtime_error`",
         "`max_model_calls` (100), then the stop reason `max_model_calls`; also `max_cost`",
-        "a limit is no failure",
+        "a limit is not a failure",
     ),
     Difference(
         "late cancel",
@@ -351,7 +352,7 @@ DIFFERENCES = [
         "changed files",
         "`.hg`, `.svn` and `.ipynb_checkpoints` are searched",
         "they are skipped, as `.git`, `.venv`, `node_modules` and the caches of Python's tools are",
-        "files of a notebook's autosave are no work of the turn",
+        "files of a notebook's autosave are not changes of the turn",
     ),
     Difference(
         "closed sessions",

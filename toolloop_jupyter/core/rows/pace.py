@@ -22,7 +22,7 @@ from .job import RunState
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
-"""HTTP statuses that every row would get, because the API key, the account, the permission or the model's name is wrong."""
+"""HTTP statuses for a wrong API key, account, permission or model name. If one row gets such a status, every row would get it."""
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 """If the message of a 429 error contains one of these texts, a pause does not help. All texts are in lower case."""
 LONGEST_PAUSE = 30.0
@@ -41,7 +41,7 @@ class Pace(Gate):
     def __init__(self, concurrency: int, max_cost: float | None, state: RunState) -> None:
         self._concurrency, self._max_cost, self._state = concurrency, max_cost, state
         self.limit = float(concurrency)
-        """The number of model calls that may be under way at once."""
+        """The number of model calls that may be under way at the same time."""
         self.under_way = 0
         self.cost = 0.0
         """The known part of the cost so far, in US dollars."""

@@ -1,7 +1,7 @@
 """Makes the pydantic validator of a tool's arguments, and the JSON schema that the model gets.
 
 Pydantic gets a stand-in function, never the tool. All parameters of this function are keyword-only. They may have any name, and
-pydantic reports all wrong arguments at once. A pydantic model would forbid some names (`model_config`, `schema`, `self`, `_x`).
+pydantic reports all wrong arguments together. A pydantic model would forbid some names (`model_config`, `schema`, `self`, `_x`).
 """
 
 from __future__ import annotations

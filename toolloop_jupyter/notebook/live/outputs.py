@@ -195,7 +195,7 @@ class RunHooks(Observer):
     wants_output = True
 
     def __init__(self, model: str, *, is_on_page: bool) -> None:
-        """If LiteLLM must be imported for the run's `model`, `doing` says so until the first model call.
+        """If the run's `model` needs LiteLLM, `doing` contains words about LiteLLM's import until the first model call.
 
         `is_on_page`: True if the run's page shows `doing`. A terminal does not show it.
         """
@@ -262,7 +262,7 @@ def pass_on(kind: str, payload: Any) -> None:
 # --- figures that a tool leaves open in pyplot; we show them with the tool's call, not below the cell -------------
 
 _watching: list[object] = []
-"""One object for each running tool. If several tools run at once, we cannot know which of them opened a figure. We then leave
+"""One object for each running tool. If several tools run at the same time, we cannot know which of them opened a figure. We then leave
 the figure open, and the inline backend shows it below the cell."""
 
 

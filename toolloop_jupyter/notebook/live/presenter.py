@@ -28,7 +28,7 @@ from .outputs import LOADING
 from .view import CellRun, ViewOptions
 
 _importing: set[str] = set()
-"""The execution ids of the cells that show a line about LiteLLM's import now. Many runs of a cell may wait at once."""
+"""The execution ids of the cells that show a line about LiteLLM's import now. Many runs of a cell may wait at the same time."""
 
 
 @contextlib.contextmanager

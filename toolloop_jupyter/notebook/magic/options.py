@@ -214,7 +214,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--each", Kind.TABLE, "TABLE", is_of_rows=True, also="rows map table for-each",
            help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
     Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, scope="notebook", is_of_rows=True,
-           also="parallel workers max-workers", help="number of rows that run at once"),
+           also="parallel workers max-workers", help="number of rows that run at the same time"),
     Option("--store", Kind.FILE, "FILE", keyword="store", is_of_rows=True,
            help="keep each finished row there (JSON lines); the next run takes it from there"),
     Option("--on-error", Kind.CHOICE, keyword="on_error", default="continue", choices=("continue", "stop"),
