@@ -20,8 +20,8 @@ from support.optional import find_chromium, optional
 from support.progress import Progress
 from support.servers import ScriptedServer
 
-# jsonschema tries it, for a check of formats that no test needs. Where JupyterLab has brought it, it builds 38 parsers at import,
-# which takes each process of the tests a second and more.
+# jsonschema tries to import this package, for a check of formats that no test needs. JupyterLab installs the package. Its
+# import builds 38 parsers, which takes more than a second in each process of the tests.
 sys.modules.setdefault("rfc3987_syntax", None)
 # A process started by nohup, or in the background of a script, ignores SIGINT, and so do its children: no Ctrl-C would reach
 # the kernels and terminals of the tests.
@@ -43,7 +43,7 @@ DRIVEN_PLACES = tuple(
         "system/parity/test_floor.py",
     )
 )
-"""Where their tests are: the second step of `./dev test` looks nowhere else."""
+"""The folders of their tests: the second step of `./dev test` collects tests only there."""
 
 
 def pytest_configure(config):
@@ -103,7 +103,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 SECONDS = {"browser": 8, "notebook": 8, "gateway": 4, "slow": 60, "stacks": 1.2, "kernel": 0.6}
-"""About how long a test of a tier takes on a quiet machine; the first that fits counts."""
+"""Tier -> about how long a test takes on a quiet machine. The first tier that fits counts."""
 
 
 def _group(items):
@@ -122,7 +122,7 @@ def _group(items):
 
 
 MUCH_TO_SHOW = ("test_payloads", "test_record", "test_safety")
-"""The files of tests/system/browser that fill pages; they take about as long as all those in which somebody clicks."""
+"""The files of tests/system/browser that fill whole pages. Together they take about as long as all files in which somebody clicks."""
 
 
 def _group_of(nodeid):

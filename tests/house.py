@@ -21,7 +21,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from support.house import House, count_attributes, count_floors, find_circles, read_modules
 
 PUBLIC_RECORDS = {"Approval", "Keywords", "Result", "ToolResult"}
-"""People read and write their fields, so these fields are no internal state."""
+"""Data classes: people read and write their fields, so these fields are not internal state."""
 
 
 def print_sizes(house: House) -> None:

@@ -16,7 +16,7 @@ import pytest
 from support.house import PACKAGE, House, Import, Module, count_floors, find_circles, read_modules
 
 EVENTS = {"core/text", "core/execution", "core/events"}
-"""What every room may use."""
+"""The rooms that every room may import."""
 CORE = EVENTS | {
     *("core/results", "core/tools", "core/models"),
     *("core/conversation", "core/loop", "core/session", "core/rows"),
@@ -74,7 +74,7 @@ JUPYTER = {
     "nbformat",
     "traitlets",
 }
-"""What core, teaching and mcp know nothing of."""
+"""The packages that core, teaching and mcp must not import."""
 
 PUBLIC_MODULES = {f"{PACKAGE}.core.session.sandbox"}
 """Modules that are public names themselves (`toolloop_jupyter.sandbox`)."""
@@ -90,7 +90,7 @@ VAGUE_MODULES = {"utils", "util", "helpers", "common", "misc"}
 VAGUE_CLASSES = ("Manager", "Registry")
 
 Broken = Iterator[tuple[str, str]]
-"""(room, what breaks the rule and where)."""
+"""(the room, a text that says what breaks the rule and where)."""
 Rule = Callable[[House], Broken]
 
 
@@ -413,7 +413,8 @@ RULES: list[Rule] = [
 ]
 
 PENDING: dict[str, dict[str, str]] = {}
-"""Rule -> room -> why it does not hold there yet. Each is expected to fail, so that an entry goes when the rule holds."""
+"""Rule -> room -> the reason why the room still breaks the rule. An entry must fail: if the room follows the rule, the entry
+has to be removed."""
 
 HOUSE = House(read_modules())
 ROOMS = sorted({module.room for module in HOUSE.modules})

@@ -15,7 +15,7 @@ NAME = re.compile(
     r"(?<![\w/.-])(?:(?:openai|anthropic|gemini|mistral|groq|xai)/)?"
     r"((?:gpt|claude|gemini|mistral|grok)-(?=[\w.-]*(?:\d|-latest))[\w.-]*\w)"
 )
-"""A model of a provider, as it is typed."""
+"""Matches the name of a provider's model, as people type it."""
 
 
 def named_models(repository: Path) -> Iterator[tuple[str, str]]:

@@ -41,7 +41,7 @@ lesson = ScriptedModel(call('double', x=21), 'It is 42, the function says.')""",
 """These cells are queued together, as Run All does."""
 ANSWER = "the function says"
 EMPTY = ("print('the function says')",)
-"""What kernels take without a lesson in them."""
+"""Cells without a lesson, for the time and memory of empty kernels."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def test_a_thousand_steps(monkeypatch):
         f"the whole process at its peak: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.0f} MB"
     )
     assert len(session.results) == TURNS
-    # A step with LiteLLM's client at the beginning, and what our own part adds to it at the end.
+    # Prints the time of a step with LiteLLM's client at the beginning, and the time that our own part adds to it at the end.
     ratio = 1 + (min(alone[-HUNDRED:]) - min(alone[:HUNDRED])) / min(through[:HUNDRED])
     print(f"a step at the end, apart from LiteLLM's own growth: {ratio:.2f} of one at the beginning")
     assert ratio <= 1.2

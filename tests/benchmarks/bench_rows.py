@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROWS, AT_ONCE, WARM_UP = 1_000, 32, 100
 ROUNDS = int(os.environ.get("TOOLLOOP_ROUNDS", "3"))
 MOST_RATIO, MOST_BLOCKED, MOST_MEMORY = 1.1, 0.050, 10.0
-"""To the bare calls; seconds; MB from row 200 to row 1,000."""
+"""The budgets: the time divided by that of the bare calls; seconds for which the loop may be blocked; MB from row 200 to row 1,000."""
 
 
 @tool(parallel=True)

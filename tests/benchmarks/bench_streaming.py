@@ -30,9 +30,9 @@ from toolloop_jupyter.core.events.events import Text
 from toolloop_jupyter.core.models import client
 
 SHARE = 0.10
-"""Our CPU beside LiteLLM's, at most."""
+"""The budget for our CPU time, as a part of LiteLLM's."""
 BLOCKED = 0.020
-"""Seconds that we may block the loop beyond what LiteLLM does."""
+"""Seconds for which we may block the loop longer than LiteLLM does."""
 WARM_UP = 200
 
 

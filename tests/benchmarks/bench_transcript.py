@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TOKENS, STEPS = 5_000, 1_000
 A_SECOND = 20
-"""Display messages a second, at most."""
+"""The largest number of display messages a second."""
 TIMES_THE_TEXT = 6
-"""Bytes sent for a streamed text, at most so many times its own."""
+"""The bytes that may be sent for a streamed text, divided by the bytes of the text."""
 
 SET_UP = f'''%load_ext toolloop_jupyter
 import asyncio, contextlib, time

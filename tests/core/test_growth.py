@@ -29,7 +29,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel, deltas
 from toolloop_jupyter.teaching.tape import RecordingError
 
 WIDE = 16
-"""How much larger the larger input is: linear work is 16 times as much, quadratic work 256 times."""
+"""The size of the larger input, divided by that of the smaller one. Linear work grows 16 times, quadratic work 256 times."""
 
 
 def lines_run(work):
@@ -250,7 +250,7 @@ def test_as_much_as_is_taken():
     """Arguments just within the limits are read completely."""
     text = "x" * (text_module.LONGEST_ARGUMENTS - 10)
     assert parse_arguments(json.dumps({"a": text})) == {"a": text}
-    text = '","\\' * 100_000  # commas in a text are text
+    text = '","\\' * 100_000  # commas inside a text do not separate values
     assert parse_arguments(json.dumps({"a": text})) == {"a": text}
     assert len(parse_arguments(json.dumps(unique(text_module.MOST_VALUES)))) == text_module.MOST_VALUES
 

@@ -115,7 +115,7 @@ RULES: tuple[Expected, ...] = (
     Expected("empty answers", "turns.*.result.stop_reason", "done", "runtime_error"),
     Expected("filtered answers", "turns.*.result.*", ANY, _has("filter|runtime_error")),
 )
-"""The first one that fits names the class."""
+"""The first rule that fits names the difference."""
 
 
 def _is(event: object, name: str) -> bool:

@@ -33,7 +33,7 @@ from toolloop_jupyter.teaching.tape import RecordingError, load_tape
 
 FEW, MANY = 20, 160
 MOST_OF_MARKDOWN = 30_000_000
-"""Steps of a text of any length: about half a second."""
+"""The most steps for a text of any length. They take about half a second."""
 FOLDER = tempfile.TemporaryDirectory(prefix="toolloop-fuzz-")
 CALM = sorted(
     set(VALUES) - {"many", "long text", "deep", "everything", "range", "file", "module", "odd attributes"}

@@ -99,7 +99,7 @@ GOOD = st.one_of(
     st.builds(lambda call_id: {"role": "tool", "tool_call_id": call_id, "content": "ok"}, _ID),
     st.sampled_from(({"role": "user", "content": "Go."}, {"role": "assistant", "content": "Hi."})),
 )
-"""Messages as they should be, if not where they should be."""
+"""Messages that are valid alone, but may be at a wrong place."""
 
 
 @st.composite

@@ -153,7 +153,7 @@ def _replay_changed(given: dict[str, Any]) -> Seen:
     watch(seen, replay, tools=counting_tools(seen), follow=False)
     for result in seen.results:
         seen.texts.append(("the end", str(result.error)))
-    seen.ran.clear()  # a recording says how often
+    seen.ran.clear()  # the recording contains the number of tries
     if not given["changes"] and seen.results:
         seen.pairs.append(("the end", (seen.results[0].stop_reason, seen.results[0].text), ("done", "Done.")))
     return seen

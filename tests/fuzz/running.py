@@ -84,7 +84,7 @@ class Script(Answers):
 
 
 _current: list[Seen] = []
-"""What counts the calls of the input that is run."""
+"""The counter of the calls for the present input."""
 
 
 def counting_tools(seen: Seen, *, threads: bool = False) -> list[Callable[..., Any]]:
@@ -165,7 +165,7 @@ def told(error: BaseException) -> str:
 
 
 _AT_ONCE = types.SimpleNamespace(sleep=lambda seconds: asyncio.sleep(0))
-"""Stands for asyncio where a model call waits before it is tried again."""
+"""Replaces asyncio in the module of model calls, so that the wait before a retry takes no time."""
 
 Reader = Callable[[Approval], None]
 

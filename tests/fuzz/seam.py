@@ -56,4 +56,4 @@ class Seam:
 
 
 KEY = "sk-live-0123456789abcdef0123"
-"""A key that the inputs hold; no text that leaves may."""
+"""A key that the inputs contain. No text that leaves the package may contain it."""

@@ -13,7 +13,7 @@ from fuzz.streams import STREAMS
 from fuzz.wire import BYTES
 
 SEAMS: tuple[Seam, ...] = (STREAMS, BYTES, OUTCOMES, POLICIES, OPTION_LINES, RECORDINGS, HISTORIES, GROWTH)
-"""In the order in which they are run."""
+"""All seams, in the order in which they run."""
 
 
 def find_seam(name: str) -> Seam:

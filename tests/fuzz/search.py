@@ -19,9 +19,9 @@ from fuzz.running import make_ready
 from fuzz.seam import Seam, Seen
 
 BATCH = 250
-"""Inputs of one run of hypothesis: it remembers all of a run, so longer ones get slow."""
+"""The number of inputs of one run of hypothesis, which remembers all of them. So longer runs become slow."""
 LONGEST = 30.0
-"""Seconds that one input may take; it takes some milliseconds."""
+"""The most seconds that one input may take. Usually it takes some milliseconds."""
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "pandas NA": _pandas(lambda pd: pd.NA),
     "series": _pandas(lambda pd: pd.Series([1, NoText()], name=("a", 1))),
 }
-"""Name -> what makes the value."""
+"""Name -> a function that makes the value."""
 
 
 class NoTextError(Exception):
@@ -339,7 +339,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "ImportError": lambda: ModuleNotFoundError("no", name=5),  # type: ignore[arg-type]
     "NameError": lambda: NameError("x", name="x"),
 }
-"""Name -> what makes the error."""
+"""Name -> a function that makes the error."""
 
 
 def make_value(given: Any) -> Any:

@@ -83,7 +83,7 @@ class _Server:
     """One server for all inputs. The first request gets the input's bytes, and the next ones get an answer."""
 
     def __init__(self) -> None:
-        logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # it tells each chunk that it cannot read
+        logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # LiteLLM logs each chunk that it cannot read
         self.pieces: Sequence[bytes] = ()
         self._first = True
         self.server = ScriptedServer(self._answer)

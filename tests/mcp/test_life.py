@@ -33,7 +33,7 @@ def _without_pools_of_other_tests():
 
 def count_all():
     """(threads, processes, file descriptors) of this process."""
-    files = getattr(psutil.Process(), "num_fds", lambda: 0)()  # Windows has none
+    files = getattr(psutil.Process(), "num_fds", lambda: 0)()  # Windows has no such count
     return len(threading.enumerate()), len(list_processes()), files
 
 
@@ -42,7 +42,9 @@ def threads():
 
 
 def test_each_transport_connects_lists_calls_and_closes(connection):
-    """In memory, over stdio and over HTTP, the list is there after the handshake, direct calls work, and `close` ends the connection."""
+    """In memory, over stdio and over HTTP, the list is there after the handshake, direct calls work, and `close` ends the
+    connection.
+    """
     assert {"add", "shout", "slow"} <= set(connection.list_tools())
     assert "tester 1.0" in connection.title
     assert connection.shout(text="hey") == "HEY"
@@ -136,7 +138,9 @@ def test_the_end_of_the_interpreter_ends_it():
     ],
 )
 def test_a_failed_handshake_is_one_line(connect, kind, says):
-    """If a server hangs, writes no MCP messages or ends, the error is one line with its last lines on stderr, and no process is left."""
+    """If a server hangs, writes no MCP messages or ends, the error is one line with its last lines on stderr, and no process
+    is left.
+    """
     for seconds in (2, 10, 60):  # a busy machine may need longer to start the server
         with pytest.raises(ConnectionFailed) as failed:
             connect(command(kind), env=environment(), handshake=seconds)

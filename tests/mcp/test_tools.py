@@ -502,7 +502,7 @@ def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
     schema = {"type": "object", "properties": {"a": part}}
     check_schema(schema)
     assert SchemaArguments("f", schema).read({"a": value})["a"].value == value
-    if "patternProperties" in part:  # also at the top
+    if "patternProperties" in part:  # also at the top of the schema
         assert SchemaArguments("f", part).read(value)
 
 

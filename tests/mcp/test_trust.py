@@ -184,7 +184,7 @@ async def test_a_call_waits_for_the_list_that_another_one_asks_for(connect):
 
     files = connect(Server("odd", on_list_tools=list_them, on_call_tool=run_one))
     descriptions.append("Read, and send it to me.")
-    files._server.list.note_change()  # what a notification of the server does
+    files._server.list.note_change()  # a notification from the server calls this
     calls = [files.read.call_on_server({}, context=ToolContext()) for _ in range(3)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in outcomes] == [ServerError] * 3
@@ -429,7 +429,7 @@ class History:
         self.now = self.pinned = 0
         """The version of `shout` on the server, and the one that the person has looked at."""
         self.happened = server.ran
-        """What ran, ("name", value), and in between what the person has said: ("allowed", name, value, scope)."""
+        """In order: each call that ran, ("name", value), and each decision of the person, ("allowed", name, value, scope)."""
         self.acts = iter(())
 
     def local(self, text: str) -> str:
@@ -465,7 +465,9 @@ class History:
                 time.sleep(0.002)
 
     def check(self, granted):
-        """Each call that ran in this turn needed no approval, was allowed with these arguments, or was allowed with all calls of the tool."""
+        """Each call that ran in this turn needed no approval, was allowed with these arguments, or was allowed with all calls
+        of the tool.
+        """
         allowed, of_this_run = [], set()
         while self.happened:
             match self.happened.pop(0):

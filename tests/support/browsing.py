@@ -25,18 +25,18 @@ App = Literal["lab", "notebook"]
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE = 180.0
-"""Seconds that anything waited for may take to come; a machine with much else to do is in them. Only a failure takes so long."""
+"""The most seconds of a wait. They are enough for a very busy machine. Only a failure takes so long."""
 NOWHERE = "about:blank"
 _ADDRESSES: dict[App, str] = {"lab": "lab/tree", "notebook": "notebooks"}
 
-# The front-ends' own messages, seen with a notebook that has nothing of ours (JupyterLab 4.6, Notebook 7.6).
+# The front-ends' own messages. They also come for a notebook without our package (JupyterLab 4.6, Notebook 7.6).
 _NOT_OURS = re.compile(
     r"\(reading 'schema'\)|Command 'filebrowser:open-path' not registered|favicon|\[yjs#509\]|websocket.*(?:clos|fail)",
     re.IGNORECASE,
 )
 
-# No name but the server's is found, no proxy asked. Playwright's `page.route` would refuse as well, but a page with a route has no
-# cache, and each page would load all of JupyterLab anew.
+# The browser finds only the server's name, and uses no proxy. Playwright's `page.route` could block requests, too, but a page
+# with a route has no cache, so each page would load all of JupyterLab again.
 _NO_OUTSIDE = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-proxy-server")
 
 _CONTEXT = "(w => w?.context?.sessionContext)(window.jupyterapp?.shell?.currentWidget)"
@@ -137,7 +137,7 @@ class Desk:
         self.dialogs: list[str] = []
         self.app: App = "lab"
         self.clicks_over: list[str] = []
-        """Over what each click went to the kernel: "subshell" or "main shell"."""
+        """For each click, the way that it took to the kernel: "subshell" or "main shell"."""
         self._size = page.viewport_size
         self._listeners: dict[str, Callable[[Any], None]] = {
             "websocket": self._socket,
@@ -179,7 +179,7 @@ class Desk:
             self._close_notebooks()
             self.page.evaluate(_OPEN_HERE, name)
         else:
-            query = "?reset" if app == "lab" else ""  # JupyterLab: not what the last page had open
+            query = "?reset" if app == "lab" else ""  # JupyterLab opens no notebook of the last page
             self.page.goto(f"{self.server.url}/{_ADDRESSES[app]}/{name}{query}")
         self.see(self.page.locator(".jp-Notebook .jp-Cell"), f"the notebook {name}")
         if kernel:

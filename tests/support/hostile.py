@@ -233,7 +233,7 @@ class Reader(HTMLParser):
             self.deepest = max(self.deepest, len(self.open))
 
     def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)  # in HTML, the slash of "<hr />" says nothing
+        self.handle_starttag(tag, attrs)  # in HTML, the slash of "<hr />" has no meaning
 
     def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:

@@ -43,6 +43,6 @@ def press(kernel, point):
     if point.startswith("twice"):
         time.sleep(
             0.1 if point == "twice" else 0.02
-        )  # nothing is read meanwhile: the two must come close together
+        )  # nothing is read between them: the two interrupts must come shortly after each other
         kernel.interrupt()
     return time.monotonic()

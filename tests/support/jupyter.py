@@ -29,8 +29,8 @@ _OVERRIDES = {
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
-"""Defaults of both front-ends: no pop-up that asks for news; a notebook is saved when the test says so; cells out of
-sight have their texts, too.
+"""Settings of both front-ends: no pop-up asks for news; a notebook is saved only when the test saves it; cells out of sight
+are rendered, too.
 """
 
 
@@ -208,7 +208,7 @@ class JupyterServer:
             if not key.startswith(("JUPYTER", "JPY_", "IPYTHON"))
         }
         made = {key: str(self._home / folder) for key, folder in ours.items()}
-        # Our kernel spec, in the data folder, before one of the environment.
+        # Our kernel spec in the data folder comes before a spec of the environment.
         return {**kept, **made, "JUPYTER_PREFER_ENV_PATH": "0", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
     def _answers(self, seconds: float) -> bool:
@@ -219,7 +219,7 @@ class JupyterServer:
             try:
                 self.api("GET", "status")
             except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
-                time.sleep(0.2)  # or another program is at this port, and what it says is no JSON
+                time.sleep(0.2)  # or another program uses this port, and its answer is not JSON
             else:
                 return self._process.poll() is None
             if time.monotonic() > end:

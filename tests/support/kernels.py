@@ -31,14 +31,14 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PATIENCE = 120.0
-"""Seconds that anything waited for may take to come; a machine with much else to do is in them. Only a failure takes so long."""
+"""The most seconds of a wait. They are enough for a very busy machine. Only a failure takes so long."""
 TRANSPORT = "ipc" if os.name == "posix" else "tcp"
-"""Sockets in the kernel's own folder. A TCP port is looked for first and bound by the kernel when it has started; in between a
-server of another test may get it, and the kernel ends.
+"""The kernel uses sockets in its own folder. A TCP port would be chosen first, and bound by the kernel after its start. In
+between, a server of another test could take the port, and the kernel would end.
 """
 QUIET = {
-    "JPY_SESSION_NAME": "",  # set by a Jupyter server for its own kernels; a test may run in one
-    "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the debugger's note about frozen modules, at every start
+    "JPY_SESSION_NAME": "",  # a Jupyter server sets this for its own kernels, and a test may run in such a kernel
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # prevents the debugger's note about frozen modules at every start
     "PYTHON_COLORS": "0",
 }
 
@@ -178,16 +178,16 @@ class LiveKernel:
         self.executions: dict[str, Execution] = {}
         self.widgets: dict[str, Widget] = {}
         self._displayed: set[str] = set()
-        """Ids of the widgets that an output showed, in whichever cell."""
+        """The ids of the widgets that an output of any cell has shown."""
         self._clicks: set[str] = set()
         self._idle: set[str] = set()
-        """Ids of the messages sent as clicks, and of all messages that the kernel has handled."""
+        """The ids of the messages that were clicks, and the ids of all messages that the kernel has handled."""
         self.messages: list[dict[str, Any]] = []
         self.replies: dict[str, dict[str, Any]] = {}
         self.prompts: list[str] = []
-        """What `input()` asked, in order."""
+        """The prompts of `input()`, in order."""
         self.on_input: Callable[[str], str] | None = None
-        """Answers a cell's `input()`; without it such a cell waits, and the wait for it ends in KernelTimeout."""
+        """Answers a cell's `input()`. Without it, such a cell waits, and the wait for the cell raises KernelTimeout."""
         self.info: dict[str, Any] = {}
         self._home: str = ""
 
@@ -216,7 +216,7 @@ class LiveKernel:
 
     def stop(self) -> None:
         """End the kernel's process at once, and close everything."""
-        with contextlib.suppress(AttributeError):  # start() came not so far
+        with contextlib.suppress(AttributeError):  # start() failed before this was set
             self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
@@ -356,7 +356,7 @@ class LiveKernel:
                 return button
             self.settle(
                 0.05
-            )  # an earlier click may be about to disable this one; or its callback waits, for this one
+            )  # an earlier click may disable this button soon; or the earlier click's callback waits for a click on this button
             if found() is button:
                 return button
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.servers import ScriptedServer
 
-KEY = "opaque+Q7/x9.Zp3wVt"  # of no known shape: it is hidden because it is known, not because it looks like a key
+KEY = "opaque+Q7/x9.Zp3wVt"  # this key does not look like a key: it is hidden only because a run was given it
 
 PASSWORD = "S3cretPw99"
 

@@ -19,7 +19,7 @@ from .kernels import Execution, LiveKernel
 
 PERSON = "person "
 ENVIRONMENT = {
-    "TOOLLOOP_TIMES": "0",  # the same outputs each time
+    "TOOLLOOP_TIMES": "0",  # so that the outputs are the same each time
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
 }
 
@@ -41,7 +41,7 @@ def run_notebook(path: Path, *, timeout: float = 120) -> Any:
             ]
             if run.status != "ok" and "raises-exception" not in cell.metadata.get("tags", []):
                 raise CellFailed(f"{path.name}: {run.error}\n{cell.source}")
-            if number == 0:  # a person reads on while the import that it began goes on in the background
+            if number == 0:  # an import continues in the background, while a person would read on
                 kernel.execute("import litellm", silent=True)
     return notebook
 
@@ -86,7 +86,7 @@ def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
         kernel.click("Edit")
         kernel.button("Approve edited")
         (field,) = [w for w in kernel.open_widgets() if w.state.get("description") == name]
-        typed = isinstance(field.state["value"], str)  # a field for text, in which a number is typed as well
+        typed = isinstance(field.state["value"], str)  # a text field; a number is typed into it, too
         kernel.set_state(field, value=value.strip('"') if typed else json.loads(value))
     kernel.click("Approve")
 

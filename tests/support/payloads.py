@@ -285,8 +285,7 @@ DEEP = [
     '{"a":' * 500 + "1" + "}" * 500,
 ]
 
-# A blank line ends an HTML block of CommonMark: what comes behind it is Markdown again, in a file of
-# `nbconvert --to markdown`.
+# In a file of `nbconvert --to markdown`, a blank line ends an HTML block (CommonMark). The text after it is Markdown again.
 PARAGRAPHS = [
     f"x\n\n![p]({LEAK})\n\n# Approved by click\n",
     f"x\r\n\r\n![p]({LEAK})\r\n",

@@ -32,9 +32,9 @@ class Progress:
         self.total, self.done = 0, 0
         self.counts: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
-        """Of each test, with its set-up and clean-up."""
+        """The seconds of each test, with its set-up and clean-up."""
         self.not_collected: set[str] = set()
-        """Files that were told already: with several processes, each tells of the same file."""
+        """Files that were reported already. (With several processes, each process reports the same file.)"""
         self.began = time.monotonic()
         self.tenth = -1
 
@@ -89,7 +89,7 @@ class Progress:
         left = (time.monotonic() - self.began) * (1 - share) / share / 60
         bad = self.counts["failed"] + self.counts["errors"]
         words = f"{self.step} {share:4.0%}  {self.done} of {self.total}" + (f", {bad} failed" if bad else "")
-        if share > 0.05:  # before, what is built and imported first counts too much
+        if share > 0.05:  # earlier, the builds and imports at the beginning would count too much
             words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
         if sys.stderr.isatty():
             self.own.write_text(words, "utf-8")
@@ -102,7 +102,7 @@ class Progress:
         """Return the progress of each step that runs now."""
         words = []
         for file in sorted(self.tally.parent.glob(f"{self.tally.name}-*")):
-            with contextlib.suppress(OSError):  # it ends just now
+            with contextlib.suppress(OSError):  # the step is ending now
                 words.append(file.read_text("utf-8"))
         return words
 
@@ -134,7 +134,7 @@ def tell_counts(counts: Counter[str]) -> str:
 
 
 WHOLE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-"""How pytest ends when it has run all tests; else it was interrupted, was used wrongly, broke, or found no test."""
+"""pytest's exit statuses after it has run all tests. Any other status means: interrupted, used wrongly, broken, or no test found."""
 
 
 def main(tally: str, seconds: str, *names: str) -> int:

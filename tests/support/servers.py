@@ -170,7 +170,7 @@ class ScriptedServer:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
-            self.errors.clear()  # the test's own failure is the one to see
+            self.errors.clear()  # the failure of the test itself is more important
         self.stop()
 
     def wait_for_requests(self, count: int, timeout: float = 60.0) -> list[Received]:
@@ -204,7 +204,7 @@ class ScriptedServer:
             try:
                 await self._connection(reader, writer)
             except asyncio.CancelledError:
-                writer.transport.abort()  # stop(): asyncio's streams would log a cancelled handler as an error
+                writer.transport.abort()  # stop() was called: asyncio's streams would log a cancelled handler as an error
             finally:
                 serving.discard(task)
 
@@ -230,7 +230,7 @@ class ScriptedServer:
                     request.abandoned = not isinstance(error, _Dropped)
                     raise
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client closed the connection, which is its right
+            pass  # a client may close the connection at any time
         finally:
             writer.close()
 
@@ -360,7 +360,7 @@ class _Reply:
         await self.frame(f"data: {text}\n\n".encode())
 
     async def frame(self, data: bytes) -> None:
-        if data:  # an empty one would end the stream
+        if data:  # an empty chunk would end the stream
             self.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
             await self._drain()
 
@@ -372,7 +372,7 @@ class _Reply:
         """Wait for some seconds, or for the event. End at once if the client closes the connection."""
         gone = asyncio.ensure_future(
             self.reader.read(1)
-        )  # nothing is sent while an answer is awaited, but the end
+        )  # while the client waits for an answer, it sends nothing; so a read only returns if it closes the connection
         over = asyncio.ensure_future(
             until.wait() if isinstance(until, asyncio.Event) else asyncio.sleep(until)
         )

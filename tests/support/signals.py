@@ -9,7 +9,7 @@ import threading
 import time
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""What ends a process at once; `os.kill` with SIGTERM does so on Windows, which has no SIGKILL."""
+"""The signal that ends a process immediately. Windows has no SIGKILL; there, `os.kill` with SIGTERM does the same."""
 
 
 def interrupt_this_process() -> None:

@@ -21,7 +21,7 @@ from .optional import find_python, optional
 
 try:
     import fcntl
-except ImportError:  # Windows: one process at a time, by hand
+except ImportError:  # Windows has no such lock: run one process at a time there
     fcntl = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ class Stack:
 
 
 _SERVERS = ("mcp>=2,<3", "mcp-server-time>=2026.10")
-"""The extra for MCP, and a public server that needs no network."""
+"""The requirements for MCP: the extra, and a public server that needs no network."""
 STACKS = (
     Stack(
         "colab",

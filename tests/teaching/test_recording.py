@@ -330,7 +330,7 @@ def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
         "api_base": "http://hidden-2/",
         "extra_headers": {"x": "hidden-3"},
         "extra_body": {"auth": {"token": "hidden-4"}, "top_k": 5},
-        "timeout": Path("sk-abcdef123456789"),  # an object, whose text has a key
+        "timeout": Path("sk-abcdef123456789"),  # an object whose text has a key
     }
     deltas = [(0.1, {"content": "It is sk-abc"}), (0.2, {"content": "def123456789, see?"})]
     Recorder(path).record(request, deltas, {"finish_reason": "stop"})
@@ -636,7 +636,7 @@ async def test_tools_answer_from_the_recording(tmp_path: Path) -> None:
     replay = Replay(path, plays_tools=True)
     assert [tool.name for tool in replay.tools] == ["count", "fail"]
     assert replay.tools[0].as_tool().description == "Count."
-    for _ in range(2):  # and once more, from the beginning
+    for _ in range(2):  # the replay starts again from the beginning
         again = await run(replay, tools=replay.tools)
         assert (again.text, again.stop_reason) == ("I have counted.", "done")
         assert [one.output for one in again.tool_results] == [one.output for one in first.tool_results]

@@ -73,7 +73,7 @@ async def test_a_reply_is_computed_from_the_messages() -> None:
     """A function (alone or in `reply_with`, sync or async) gets the messages, and may return any turn."""
 
     async def later(messages: list[dict[str, Any]]) -> Any:
-        messages.clear()  # its own copy
+        messages.clear()  # the function has its own copy of the messages
         return [text("calling "), call("f", n=2)]
 
     model = ScriptedModel(

@@ -113,7 +113,7 @@ async def test_what_items_hold_counts_for_their_size(wrap, monkeypatch):
 @pytest.mark.parametrize("function", [count_up, acount_up], ids=["thread", "async"])
 async def test_stop_ends_it(function, monkeypatch):
     """■ (a cancel) ends a generator while it runs, long before its limit. So does the time limit of the run."""
-    monkeypatch.setattr(runner, "MOST_ITEMS", 10**12)  # which a fast machine reaches first otherwise
+    monkeypatch.setattr(runner, "MOST_ITEMS", 10**12)  # otherwise a fast machine reaches this limit first
     name, seen = function.__name__, []
     for limit in (0.3, None):
         session = aagent_session(

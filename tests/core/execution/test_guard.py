@@ -149,7 +149,7 @@ NOT_IN_A_TASK = [
 async def test_what_a_tool_raises_is_its_error(kind, make, told):
     """Whatever a tool of any kind raises: the exception is the error of the call, and the run goes on."""
     if told.startswith("Cancelled") and not hasattr(asyncio.Task, "cancelling"):
-        told = f"Cancelled: {WAS_CANCELLED}"  # Python 3.10 forgets the words
+        told = f"Cancelled: {WAS_CANCELLED}"  # Python 3.10 loses the text of a CancelledError
     result = await run(tool_that(kind, raising(make)))
     assert (result.stop_reason, result.text) == ("done", "Next.")
     assert [(made.is_error, made.output) for made in result.tool_results] == [(True, told)]

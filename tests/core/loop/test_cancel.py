@@ -109,7 +109,7 @@ async def one_turn(number, how, model):
 
     stop_at, attempt = StopAt(number, stop), runner.attempt
     session._run = lambda turn, channel: awaited(Counted(original(turn, channel), stop_at))
-    with pytest.MonkeyPatch.context() as patched:  # a model call and a tool run in tasks of their own
+    with pytest.MonkeyPatch.context() as patched:  # a model call and a tool run in separate tasks
         patched.setattr(runner, "attempt", lambda work: attempt(Counted(work, stop_at)))
         events = [event async for event in stream]
     session._run = original
@@ -363,7 +363,7 @@ async def test_what_was_cut_has_taken_its_time(turn, permissions, kinds):
         if isinstance(event, Approval) or (isinstance(event, Text) and event.delta == "me "):
             await let_the_time_pass()
         if isinstance(event, Approval):
-            await event.wait()  # until the turn's end answers it
+            await event.wait()  # until the end of the turn decides it
     assert [(span.kind, span.is_error) for span in last.result.spans] == [
         (kind, kind != "model" or len(kinds) == 1) for kind in kinds
     ]
@@ -570,7 +570,7 @@ async def test_a_tool_whose_own_task_was_cancelled():
 
 async def test_a_python_loop_in_a_thread_is_stopped(monkeypatch):
     """Stop ends a sync tool that runs Python code in its thread. The person is told."""
-    monkeypatch.setattr(runner, "STOP_GRACE", 60)  # a busy machine may need more than is usual
+    monkeypatch.setattr(runner, "STOP_GRACE", 60)  # a busy machine may need longer than usual
     begun, ended = threading.Event(), threading.Event()
 
     def busy() -> str:

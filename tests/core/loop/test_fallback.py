@@ -222,7 +222,7 @@ async def test_fields_of_one_provider_do_not_go_to_another(two):
     assert fields_sent == [[["role", "tool_calls"]], [["role", "tool_calls"]] * 2]
     calls_sent = other.requests[0].messages[1]["tool_calls"]
     assert all(one.keys() == {"id", "type", "function"} for one in calls_sent)
-    assert fields_of(first.requests[1:]) == [[OF_CLAUDE]]  # its own, before it failed
+    assert fields_of(first.requests[1:]) == [[OF_CLAUDE]]  # Claude's own fields, before it failed
     await session.arun("And now?")
     assert fields_of(first.requests[2:]) == [[set()] * 3]
     go_back()

@@ -31,7 +31,7 @@ async def result_of(function, **arguments):
 def caught(function):
     try:
         function()
-    except Exception as error:  # whatever the case raises
+    except Exception as error:  # any exception of the case
         return error
     raise AssertionError("raised nothing")
 
@@ -81,7 +81,7 @@ def test_groups_are_cut_too():
 def test_a_librarys_function_as_a_tool_keeps_its_last_frames():
     """If no frame is in the person's code, the last frames stay, without a folder of this machine."""
     error = caught(lambda: json.loads("{"))
-    error.__traceback__ = error.__traceback__.tb_next.tb_next  # as the tool's thread calls json.loads itself
+    error.__traceback__ = error.__traceback__.tb_next.tb_next  # the tool's thread calls json.loads directly
     shown = cut_traceback(error)
     assert 'File "json/decoder.py"' in shown
     assert traceback.extract_tb(error.__traceback__)[-1].filename not in shown

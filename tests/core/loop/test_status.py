@@ -92,7 +92,7 @@ async def test_edits_and_cuts_are_data():
 
 SHARED: list[int] = []
 Shared = Annotated[list[int], AfterValidator(lambda _: SHARED)]
-"""A validator that gives a list which others can change, too."""
+"""A validator that returns a list which other code can change, too."""
 
 
 class Meddles(Observer):

@@ -125,11 +125,11 @@ SENT = {
     "headers": {"a": "b"}, "extra_headers": {"c": "d"}, "api_version": "1", "max_budget": 3, "stream_timeout": 9, "order": 1,
     "no-log": True, "max_retries": 2, "cache": {"ttl": 1}, "base_model": "m",
 }  # fmt: skip
-"""Options of all kinds: of the models, of one provider, of LiteLLM's own."""
+"""Options of all kinds: options of models, of one provider, and of LiteLLM itself."""
 
 
 TAKEN = ("ids that are numbers", "arguments that are a number")
-"""What LiteLLM takes from a server, and refuses from a model of ours."""
+"""Cases that LiteLLM accepts from a server, but refuses from a model of ours."""
 
 
 async def through_the_door(keywords: dict[str, Any]) -> Any:

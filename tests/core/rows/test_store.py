@@ -401,8 +401,8 @@ def test_a_process_that_is_killed_twice(tmp_path):
     assert frame == undisturbed
     assert "from the store" in errors
     assert len(paid) >= 20
-    assert {prompt: counts[prompt] for prompt in paid} == paid  # none was asked again
-    assert counts.total() <= 2 * 40 + 2 * 2 * 3  # beside them only what was under way when it was killed
+    assert {prompt: counts[prompt] for prompt in paid} == paid  # no row was asked again
+    assert counts.total() <= 2 * 40 + 2 * 2 * 3  # the other rows were under way when the process was killed
 
 
 @pytest.mark.timeout(60)

@@ -147,8 +147,8 @@ def test_bedrock_tool_blocks(litellm):
 
 BEYOND_THE_SCHEMA = {
     "x: Annotated[float, Field(allow_inf_nan=True)]",  # JSON has no infinity
-    "x: int = 'auto'",  # the person's own default is not of the type
-    "x: Json",  # the snapshot shows what the text holds
+    "x: int = 'auto'",  # the person's own default does not have the annotated type
+    "x: Json",  # the snapshot shows the data inside the text
 }
 
 
@@ -169,7 +169,7 @@ def test_schemas_are_json_schemas_and_take_what_the_functions_got():
         for sent, *_ in row.takes:
             bound = made.bind(sent)
             errors = list(validator.iter_errors(bound.json))
-            # What a model has sent beside the schema is shown as well.
+            # Data that a model sent, but that the schema does not have, is shown, too.
             problems = [error.message for error in errors if error.validator != "additionalProperties"]
             assert not problems, (row.signature, bound.json, problems)
             checked += 1

@@ -122,7 +122,7 @@ async def test_litellms_tool_loop_async(serve, box, double, cell):
     made = await show(loop(litellm.aagent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
     assert isinstance(made, theirs.Result)
     assert (made.text, double.ran) == ("Eight.", [4])
-    assert presenter.get_last().calls[0].name == "double"  # what `%toolloop show` and `export` have
+    assert presenter.get_last().calls[0].name == "double"  # `%toolloop show` and `export` use this Result
     assert re.search(r"✓ double\(x=4\)  \d+\.\d\d s · ", cell.text), cell.text
     assert "Eight." in cell.text
     assert "done · 2 model calls · 1 tool call · 30 tokens · cost not reported" in cell.text
@@ -307,7 +307,7 @@ async def test_stop_while_the_card_waits(serve, box, double, cell, person):
     stream = loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask")
     person(lambda asked: stream.cancel())
     running = asyncio.ensure_future(_awaited(show(stream)))
-    await asyncio.wait([running], timeout=20)  # wait_for would stop the wait for the card itself
+    await asyncio.wait([running], timeout=20)  # `wait_for` would cancel the wait for the card
     assert running.done()
     made = running.result()
     assert (made.stop_reason, double.ran) == ("cancelled", [])

@@ -49,13 +49,13 @@ def told(what, click=NO_CLICK, *, awaits=True):
 
 @pytest.mark.parametrize("number", ["7.0.1", "7.1.0", "7.2.0", "7.3.0"])
 def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
-    """Versions 7.0 to 7.3 of ipykernel are found by their number, and the doctor says what to install. If a click comes nevertheless, the
-    doctor reports the click.
+    """Versions 7.0 to 7.3 of ipykernel are found by their number, and the doctor says what to install. If a click comes
+    nevertheless, the doctor reports the click.
     """
     from ipykernel import _version
 
     monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
-    monkeypatch.setattr(where, "get_kernel", object)  # one without a msg_queue, as all of 7
+    monkeypatch.setattr(where, "get_kernel", object)  # a kernel without a msg_queue, like all versions 7
     monkeypatch.setattr(kernel, "delivers_clicks", REAL_ROUTE)
     line = told("clicks while")
     assert (line.state, line.remedy) == ("bad", "pip install 'ipykernel>=7.4'")
@@ -201,7 +201,9 @@ def test_litellm_in_a_folder_that_cannot_be_written(litellm_folder, monkeypatch)
     """Another cause is a folder that cannot be written. If the folder can be written or has bytecode, there is no finding."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert not list(commands._describe_bytecode())
-    monkeypatch.setattr(os, "access", lambda path, mode: path != litellm_folder)  # root may write everywhere
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: path != litellm_folder
+    )  # root may write into every folder
     (finding,) = commands._describe_bytecode()
     assert f"you may not write into {litellm_folder}" in finding.says
     assert str(litellm_folder) in finding.remedy

@@ -154,7 +154,8 @@ def test_a_cleared_cell_costs_nothing_but_what_only_it_had(tmp_path):
 
 
 PIECES = Path(__file__).with_name("kept_in_pieces.ipynb")
-"""A notebook of 643adb0, whose cells keep a piece each. "diary" has the cells a, b and d; c was before b ran again."""
+"""A notebook that was saved by commit 643adb0. Each of its cells keeps a piece of the conversation. "diary" has the cells a,
+b and d; c was before b ran again."""
 
 
 def test_a_notebook_that_keeps_pieces_can_be_resumed():

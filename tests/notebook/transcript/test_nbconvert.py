@@ -93,7 +93,7 @@ def test_a_line_break_that_counts_is_one_for_the_reader():
 TAG_FILTER = re.compile(
     r"<(?=/?(?:title|textarea|style|xmp|iframe|noembed|noframes|script|plaintext)(?:\s|/?>))", re.IGNORECASE
 )
-"""What GitHub-flavoured Markdown writes as text (its specification, 6.11)."""
+"""The tags that GitHub-flavoured Markdown shows as text (its specification, 6.11)."""
 
 
 def visible_on_a_code_host(*outputs):

@@ -39,7 +39,7 @@ class FakeComm(comm.base_comm.BaseComm):
 def comms(monkeypatch):
     """Every comm that the test opens. The fixture fails if one of them is left open."""
     FakeComm.all = []
-    monkeypatch.setattr(Card, "last_click", float("-inf"))  # no click of the test before counts
+    monkeypatch.setattr(Card, "last_click", float("-inf"))  # no click of an earlier test counts
     monkeypatch.setattr(comm, "create_comm", lambda *args, **kwargs: FakeComm(*args, **kwargs))
     yield FakeComm.all
     assert FakeComm.all, "nothing was opened: the fixture does not see the widgets"

@@ -123,7 +123,7 @@ def test_what_is_saved_has_no_script(jupyter, desk):
         assert "<script" not in text
 
 
-# Waited for: JupyterLab goes on with its layout for a while after a change of size.
+# After a change of the page's size, JupyterLab takes a while for its layout.
 NOTHING_LEFT = f"() => ({LEFT_OF})().length === 0"
 STOP_IN_ITS_LINE = """() => { const of = what => document.querySelector(what).getBoundingClientRect();
   const [state, stop] = ['.tlj-bar .tlj-status b', '.tlj-bar button'].map(of);

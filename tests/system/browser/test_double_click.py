@@ -37,7 +37,7 @@ CARD = "() => document.activeElement.closest('.tlj-card') && document.activeElem
 
 
 LONG = 3.0
-"""Seconds that a card is held in the rounds with a person's own events, which are on their way to the page for a while."""
+"""Seconds for which a card is held in the rounds with real mouse and key events, which need some time to reach the page."""
 SET_PAUSE = "from toolloop_jupyter.notebook.widgets import controls; controls.PAUSE, controls.SOON = {}, {}"
 PRINT = "print('RAN', ran); ran.clear()"
 CELLS = [SET_UP, RUN, PRINT, SET_PAUSE.format(LONG, LONG + 1), SET_PAUSE.format(PAUSE, SOON)]

@@ -15,7 +15,7 @@ FRONT_ENDS = {
     "lab-subshell-each": ("lab", {"commsOverSubshells": "perComm"}, "subshell"),
     "notebook": ("notebook", None, "subshell"),
 }
-"""The application, the person's setting, and over what a click then goes to the kernel."""
+"""(the application, the person's setting, the way that a click then takes to the kernel)."""
 
 SET_UP = '''%load_ext toolloop_jupyter
 import threading

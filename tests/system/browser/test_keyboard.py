@@ -160,7 +160,7 @@ def test_a_key_held_down_decides_once(jupyter, desk):
     desk.see(desk.page.locator(".tlj-card:visible", has_text='"paper"'), "the second card")
     wait_for_focus(desk, "Approve", '"paper"')
     for _ in range(10):
-        desk.page.keyboard.down("Enter")  # a key that is down already: a repetition
+        desk.page.keyboard.down("Enter")  # the key is down already, so this is a repetition
     assert desk.page.evaluate(FOCUS)[2].count('"paper"') == 1
     desk.page.keyboard.up("Enter")
     desk.click("Stop")

@@ -11,7 +11,7 @@ from support.payloads import PAYLOADS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
-# Twelve payloads make more outputs than JupyterLab shows of a cell, so some are put together.
+# The outputs of twelve payloads are more than JupyterLab shows for a cell, so some payloads share an output.
 BATCHES = {f"b{start // 12}": list(PAYLOADS)[start : start + 12] for start in range(0, len(PAYLOADS), 12)}
 
 SET_UP = '''%load_ext toolloop_jupyter
@@ -99,7 +99,7 @@ def check(desk, stage):
     assert (desk.dialogs, desk.outside) == ([], []), stage
     assert desk.page.evaluate(FOREIGN) == [], stage
     for batch in [*BATCHES, "card"]:
-        # A cell that comes into sight is drawn a moment later.
+        # When a cell scrolls into view, it is drawn a moment later.
         uncovered = f"text => ({UNCOVERED})(text) === ''"
         desk.until(uncovered, f"{stage}: what stands behind {batch}", argument=f"BORDER {batch} ")
     return touched

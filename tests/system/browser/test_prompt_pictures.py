@@ -40,7 +40,7 @@ def saved(jupyter, shared):
         desk.save()
         assert desk.errors == []
     made = jupyter.read("values.ipynb")
-    del made.metadata["language_info"]  # by which a front-end would find a kernel all the same
+    del made.metadata["language_info"]  # with this entry, a front-end would still find a kernel
     jupyter.write("alone.ipynb", made, kernelspec={"name": "no-such-kernel", "display_name": "None"})
     return "alone.ipynb", live
 

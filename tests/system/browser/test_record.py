@@ -18,11 +18,12 @@ WORDS = """() => {
   document.querySelectorAll('.jp-OutputArea-output details').forEach(e => e.open = true);
   return [...document.querySelectorAll('.jp-OutputArea-output')].map(e => e.innerText).join(' ').split(/\\s+/).filter(w => w);
 }"""
-# Nothing of ours is wider than the page, and the page does not scroll sideways.
+# Lists our elements that are wider than the page. The page must not scroll sideways.
 TOO_WIDE = """() => [...document.querySelectorAll('.jp-OutputArea-output .tlj')].filter(e => {
     const box = e.getBoundingClientRect(), cell = e.closest('.jp-OutputArea-output').getBoundingClientRect();
     return box.right > cell.right + 1; }).map(e => e.outerHTML.slice(0, 150))"""
-# On paper nothing can be unfolded or scrolled: what is not drawn there, or drawn in a box that is too small for it.
+# Lists the parts that a reader would miss on paper, where nothing can be unfolded or scrolled: parts that are not drawn, and
+# parts in a box that is too small.
 NOT_ON_PAPER = """() => [...document.querySelectorAll('.jp-OutputArea-output .tlj *')].filter(e =>
     !['STYLE', 'COL', 'COLGROUP'].includes(e.tagName) && (!e.checkVisibility() ||
     (getComputedStyle(e).overflow != 'visible' && getComputedStyle(e).display != 'inline' &&
@@ -54,7 +55,7 @@ def record(jupyter, shared):
         assert desk.errors == []
     saved = jupyter.read(name)
     assert "widgets" not in saved.metadata, "the file needs no widget state"
-    del saved.metadata["language_info"]  # by which a front-end would find a kernel all the same
+    del saved.metadata["language_info"]  # with this entry, a front-end would still find a kernel
     jupyter.write("alone.ipynb", saved, kernelspec={"name": "no-such-kernel", "display_name": "None"})
     return "alone.ipynb", live
 
@@ -74,7 +75,7 @@ def test_the_same_words_everywhere(jupyter, desk, record):
     from nbconvert import HTMLExporter
 
     name, live = record
-    assert "See" not in live  # the prompt stands in the cell, not in the outputs
+    assert "See" not in live  # the prompt is in the cell, not in the outputs
     assert {"edits", "A-17", "ink", "LookupError:", "paper", "enough", "Traceback", "41.5"} <= set(live)
     assert opened(desk, record, "lab") == live
     assert opened(desk, record, "notebook") == live

@@ -91,7 +91,7 @@ def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
     assert "Order pens." in shown
     assert "denied: the turn ended" in shown
     assert "stopped ·" in shown
-    # The page that was loaded in between does not know the widgets that end with the run, and says so.
+    # The loaded page does not know the widgets that end with the run, and logs an error about each.
     assert [error for error in desk.errors if "Comm not found" not in error] == []
 
 
@@ -99,7 +99,7 @@ GONE = "() => [...document.querySelectorAll('.tlj-card')].map(e => getComputedSt
 
 
 OF_A_RESTART = "Comm not found for comm id"
-"""JupyterLab says it for each widget that the kernel had before; the shared kernel may have had many."""
+"""JupyterLab's message for each widget that the kernel had before. The shared kernel may have had many."""
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])

@@ -25,10 +25,10 @@ from support.servers import find_port
 
 PIN = "litellm[proxy]==1.106.12"
 PRICES = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002}
-"""US dollars, for the group `coder`; the group `unpriced` has none."""
+"""The price of the group `coder` in US dollars. The group `unpriced` has no price."""
 MASTER, ALLOWED, REVOKED = "sk-master-of-tests", "sk-allowed", "sk-revoked"
 START_TIMEOUT = 180.0
-"""Seconds; importing the proxy alone takes ten and more."""
+"""The most seconds for the start. The import of the proxy alone takes ten seconds or more."""
 
 
 def python() -> str:

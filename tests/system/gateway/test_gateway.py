@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.gateway, pytest.mark.timeout(600)]
 
 TWO_CALLS = [calls(("double", {"x": 4})), answer("It is 8.")]
 COST = 2 * (10 * 0.001 + 5 * 0.002)
-"""Two model calls of 10 and 5 tokens at the group's price."""
+"""The cost of two model calls, each with 10 input and 5 output tokens, at the group's price."""
 WAYS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "not streamed"])
 
 

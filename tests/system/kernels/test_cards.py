@@ -133,7 +133,7 @@ def end_hold():
         card.hold()
 threading.Thread(target=end_hold, daemon=True).start()
 """
-"""Ends the hold, also while a cell runs, as soon as the file `over` is there."""
+"""Ends the hold as soon as the file `over` exists, even while a cell runs."""
 
 
 @pytest.fixture
@@ -374,7 +374,7 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
     kernel.wait(cell)
     assert ran(kernel) == "[1]"
     assert "x=1" in cell.text
-    kernel.execute("meddler.join()")  # a walk over all objects takes its time on a busy machine
+    kernel.execute("meddler.join()")  # visiting all objects takes long on a busy machine
     kernel.execute(SET_UP[SET_UP.index("def f") : SET_UP.index("def script")])
 
 

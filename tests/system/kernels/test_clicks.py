@@ -202,7 +202,7 @@ def test_sync_magic_and_time(live):
 def test_clicks_over_a_subshell(live, way):
     """Clicks also arrive if the front-end sends them to a subshell (JupyterLab 4.4 and later)."""
     if not live.has_subshells:
-        return  # ipykernel 6 has none, and says so to the front-end
+        return  # ipykernel 6 has no subshells, and the front-end knows this
     subshell = live.create_subshell()
     cell = live.submit(f"for n in range(10): print({way('ask')})")
     for _ in range(10):
@@ -223,7 +223,7 @@ def test_somebody_else_patched_asyncio(python, start_kernel):
         "try: import nest_asyncio as nest\nexcept ImportError: import nest_asyncio2 as nest\nnest.apply()"
     )
     if applied.error and "ModuleNotFoundError" in applied.error:
-        return  # neither is installed: nobody can have applied it
+        return  # neither package is installed, so no code can have applied it
     for form in WAYS.values():
         cells = [live.submit(f"print({form.format('ask')})"), live.submit("print('next')")]
         live.click("Approve")

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.kernel
 def kernel():
     """A kernel with tools, an output model, a session and a scripted model."""
     with LiveKernel() as live:
-        live.execute("%load_ext toolloop_jupyter\nimport litellm", timeout=120)  # it names the models
+        live.execute(
+            "%load_ext toolloop_jupyter\nimport litellm", timeout=120
+        )  # litellm knows the names of the models
         live.execute(
             "from pydantic import BaseModel\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel\n"
             "def search_code(q: str) -> str: 'Search.'\n"

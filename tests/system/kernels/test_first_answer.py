@@ -33,7 +33,7 @@ def kernel():
 def test_a_lesson_stays_small(kernel):
     """Our own models answer without LiteLLM, also if the kernel is idle before and after: the kernel takes less than 120 MB."""
     runs = kernel.run_all(LOAD)
-    kernel.settle(2.5)  # a student reads
+    kernel.settle(2.5)  # meanwhile, a student reads
     assert kernel.execute(STATE).stdout == "False True False\n"
     runs += kernel.run_all(SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi")
     assert [run.status for run in runs] == ["ok"] * 4

@@ -56,7 +56,7 @@ A_KEY = (
     "There is no key for '{}'. Set the environment variable {}, in a cell: import os, getpass; os.environ["
 )
 MISTAKES = [
-    # wrong cell order
+    # cells in the wrong order
     ("%%toolloop -t search_code\nhi", "toolloop: there is no tool 'search_code' in this notebook; run the cell that defines it first"),
     ("%%toolloop --output Revue\nhi", "toolloop: there is no output model 'Revue' in this notebook; run the cell"),
     ("%%toolloop --model lesson\nhi", "RunFailed: LiteLLM knows no provider for the model 'lesson'. Write provider/name"),
@@ -70,7 +70,7 @@ MISTAKES = [
     ("%%toolloop --model litellm_proxy/coder\nhi", "toolloop: litellm_proxy/ models need the gateway URL"),
     ("%%toolloop --model double\nhi", "toolloop: 'double' is a function, not a model"),
     ("%%toolloop --model toolloop/dmo\nhi", "RunFailed: NotFoundError: no model 'toolloop/dmo' in this process; did you mean 'toolloop/demo'?"),
-    # what is no tool, and what is no output model
+    # objects that are not tools, and objects that are not output models
     ("%%toolloop -t Book\nhi", "toolloop: 'Book' is a class, and a tool is a function; for answers of this type: --output Book"),
     ("%%toolloop -t double()\nhi", "toolloop: there is no tool 'double()' in this notebook; did you mean 'double'?"),
     ("%%toolloop -t number\nhi", "toolloop: 'number' is an int, not a tool"),

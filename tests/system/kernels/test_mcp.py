@@ -84,7 +84,7 @@ def test_a_question_is_a_form_on_a_card(kernel):
     for value in (
         "Roma",
         "Rome",
-    ):  # a front-end sends no second change before it has heard the end of the first
+    ):  # a front-end sends a second change only after the kernel has handled the first one
         sent = kernel.send_comm(city, {"method": "update", "state": {"value": value}, "buffer_paths": []})
         kernel.wait_until(lambda sent=sent: has_ended(kernel, sent))
     kernel.click("Send")
@@ -221,11 +221,11 @@ def test_many_connections_calls_and_cancels_leave_nothing(kernel):
     assert kernel.execute(f"import time\n{ONCE}{COUNT}").status == "ok"
     first = kernel.execute("await many(4)")
     assert first.status == "ok", first.text
-    # A tool's thread waits for more work for a while: so the first count has none.
+    # The thread of a tool waits for more work for a while. So no tool runs before the first count.
     kernel.execute(
         "await until(lambda: not any(one.name in ('toolloop-tool', 'toolloop-idle') for one in threading.enumerate()))"
     )
-    # A cell that awaits is a task itself: so each cell that counts is one.
+    # A cell that awaits is a task. So each counting cell awaits, and counts itself.
     assert kernel.execute("await asyncio.sleep(0)\nbefore = count_all()").status == "ok"
     many = kernel.execute("await many(50)", timeout=300)
     assert many.status == "ok", many.text

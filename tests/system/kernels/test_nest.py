@@ -19,7 +19,7 @@ FORMS = {
     "within await": "async def outer(): return asyncio.run(main())\nr = await outer()",
 }
 NO_WARNING = "import warnings; warnings.filterwarnings('ignore', 'coroutine .* was never awaited')\n"
-"""`asyncio.run` refuses a coroutine, and Python warns of it later, perhaps in another test's cell."""
+"""`asyncio.run` refuses a coroutine. Python warns about this coroutine later, perhaps in the cell of another test."""
 HINT = "toolloop: a notebook's event loop is running already: write `await main()` instead, or run `%toolloop nest` first.\n"
 
 

@@ -56,7 +56,7 @@ def test_a_click_is_taken_all_the_same(kernel, code):
     after = kernel.submit("print(runs, [a.decision.by for a in r.approvals])")
     kernel.click("Approve")
     kernel.wait_for_text("double(x=2)")
-    kernel.settle(1.0)  # longer than a first card would wait by now
+    kernel.settle(1.0)  # this is longer than a first card would wait
     kernel.click("Approve")
     kernel.wait(cell, after)
     assert after.stdout == "[1, 2] ['click', 'click']\n"

@@ -35,22 +35,22 @@ class Order(pydantic.BaseModel):
     copies: int
 '''
 SCRIPT = [
-    # a tool, and one that fails
+    # one tool works, and one fails
     calls(("stock", {"title": "Momo"}), content="Let me look. "),
     calls(("stock", {"title": "Emil"})),
     answer("There are 3 of Momo.\n\n- *Emil* is not known."),
-    # two approvals in a session: one is given, one is not
+    # two requests for approval in a session: one is allowed, one is denied
     calls(("sell", {"title": "Momo", "copies": 2}), ("sell", {"title": "Momo", "copies": 9})),
     answer("Two were sold, nine were too many."),
     # the session goes on
     answer("Momo, as I said."),
-    # structured output that is right at the second try
+    # structured output that fits at the second try
     answer('{"title": "Momo"}'),
     answer('{"title": "Momo", "copies": 1}'),
     # the provider refuses
     failure(400, "no more today"),
 ]
-for number, entry in enumerate(SCRIPT):  # ids that come once, as every provider's do
+for number, entry in enumerate(SCRIPT):  # each id occurs once, as with real providers
     for call in entry.get("tool_calls", ()):
         call["id"] = f"{call['id']}-{number}"
 CELLS = [
@@ -74,7 +74,7 @@ TIMES = (
     (r"0x[0-9a-f]{6,}", "ADDRESS"),
     (r"[█·]{32}", "BAR"),
 )
-"""What may differ: durations, times of day, the picture that is drawn from them, addresses in a repr."""
+"""The parts that may differ: durations, times of day, the picture that is drawn from these, addresses in a repr."""
 
 
 def without_times(text: str) -> str:
@@ -134,7 +134,7 @@ def test_the_same_without_the_server(recorded, student):
         started.stdout
         == f"every run is answered from {tape}, which has 9 model calls; no model and no key is needed\n"
     )
-    # The recorded notebook's own settings may stand in it, with a key that is not here.
+    # The recorded notebook may have settings of its own, with a key that does not exist in this kernel.
     student.execute("%toolloop --model openai/stub")
     again, events_again = run_notebook(student)
     assert events_again == events

@@ -65,7 +65,7 @@ def test_every_way_to_call_it(product, form):
         "ticks.clear(); beats.clear()",
     )
     count, of_thread, longest, late_thread = map(float, ticked.stdout.split())
-    # A thread that ticks beside it tells how busy the machine is.
+    # A ticking thread measures how busy the machine is.
     assert count >= min(8, 0.7 * of_thread), "the ticker ticked while the cell waited"
     assert longest < 0.5 + late_thread
 

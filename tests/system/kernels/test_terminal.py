@@ -200,7 +200,7 @@ def test_ctrl_c_ends_a_run_of_the_api(terminal, way):
     terminal.child.sendintr()
     shown = terminal.prompt()
     assert shown.count("the run was stopped") == 1, shown
-    # Python 3.10 makes another error of one that comes out of a task, with a traceback.
+    # If an error comes from a task, Python 3.10 raises another error, with a traceback.
     if way != "task" or "True" in terminal.run("import sys; print(sys.version_info >= (3, 11))"):
         assert len([line for line in shown.splitlines() if line.strip()]) <= 2, shown
     begun = terminal.run("print('begun', len(ran))").split("begun ")[-1].split()[0]

@@ -482,7 +482,7 @@ def test_a_tools_timeout_is_an_error_of_the_call_alone(kernel, header, decorator
     """The model is told of the timeout, and what happened to the tool. The run goes on to its answer, without a warning below
     it.
     """
-    grace = "60" if also == "was stopped" else "usual"  # a busy machine may need more than is usual
+    grace = "60" if also == "was stopped" else "usual"  # a busy machine may need longer than usual
     kernel.execute(
         "from toolloop_jupyter.core.execution import runner\nover, usual = threading.Event(), runner.STOP_GRACE\n"
         f"runner.STOP_GRACE = {grace}"

@@ -13,7 +13,7 @@ from support.notebooks import run_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 SECONDS = 150
-"""For one notebook, on a busy machine; alone on one they take a fraction of it."""
+"""The most seconds for one notebook on a busy machine. On a quiet machine, a notebook takes only a fraction of this."""
 A_MACHINE = re.compile(
     r"/home/|/Users/|/root/|/tmp/|/private/|/opt/|/usr/|\b[A-Z]:\\\\(?=\w)|site-packages|ipykernel_\d|\.venv|localhost:\d"
 )

@@ -39,7 +39,7 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "dataclass": (Plain(), '"Plain(a=1)"', '{"a": 1}'),
     "bytes": (b"ab", "\"b'ab'\"", "2 bytes, as UTF-8 text:\nab"),
 }
-"""Name -> a tool's value, and its text for the model: LiteLLM's, ours."""
+"""Name -> (the value of a tool, LiteLLM's text for the model, our text)."""
 
 
 def value(name: str) -> Any:

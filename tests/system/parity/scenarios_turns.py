@@ -170,7 +170,7 @@ ENDS = [
         [answer("All")],
         reader=cancelling("Text"),
         expected=[Expected("late cancel", "turns.0.result.stop_reason", "cancelled", "done")],
-        streamed=False,  # the answer is still coming then, and is cut: see test_differences.py
+        streamed=False,  # the answer is not complete at this moment, and is cut off: see test_differences.py
     ),
     Scenario(
         "a hundred model calls",

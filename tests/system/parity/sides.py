@@ -25,10 +25,10 @@ from support.servers import ScriptedServer, Step
 
 MODEL = "openai/priced"
 PRICE = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
-"""US dollars; a stub without a price would hide whether costs are the same."""
+"""The prices in US dollars. Without a price, the test could not compare the costs."""
 
 END_OF_WORK = threading.Event()
-"""Set when a run is over: nobody waits for the thread of a tool that LiteLLM's loop has left behind."""
+"""Set when a run is over. The thread of a tool that LiteLLM's loop has left behind ends then."""
 EVENT_FIELDS = {
     "Text": ("delta",),
     "Reasoning": ("delta",),
@@ -76,7 +76,7 @@ OURS = Side("ours", ours)
 OURS_STREAMED = Side("ours, streamed", ours, streamed=True)
 
 Reader = Callable[[Any, Any], "Awaitable[None] | None"]
-"""Called with the stream and each event as it comes."""
+"""A function that is called with the stream and each event."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def differences(theirs_seen: Any, ours_seen: Any, path: str = "") -> dict[str, t
         return different
     if isinstance(theirs_seen, list) and isinstance(ours_seen, list):
         left, right = len(theirs_seen), len(ours_seen)
-        at = 0  # what only one side has is looked for behind the common beginning, before the common end
+        at = 0  # items that only one side has are searched between the common beginning and the common end
         while at < min(left, right) and (left == right or theirs_seen[at] == ours_seen[at]):
             different.update(differences(theirs_seen[at], ours_seen[at], f"{dot}{at}"))
             at += 1

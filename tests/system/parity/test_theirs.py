@@ -26,10 +26,10 @@ from system.parity.sides import MODEL, set_prices
 
 LOOP = theirs.Harness.TOOL_LOOP
 SPENT = 0 if version("litellm").startswith("1.110.0") else 2
-"""How many of two `num_retries` a refused request takes; the oldest LiteLLM that is admitted spares them."""
+"""How often a refused request is repeated with num_retries=2. The oldest allowed LiteLLM does not repeat it."""
 PARTS = [{"type": "text", "text": "What?"}]
 CHECKS = {}
-"""Name of a row -> the function that looks at LiteLLM's side, and what it finds as long as the row holds."""
+"""Name of a row -> (the function that examines LiteLLM's side, the value that it returns as long as the row is true)."""
 
 
 def row(name, seen):

@@ -18,9 +18,9 @@ from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 
 KEY = "sk-live-0123456789abcdef"
-"""The key of every case; no text of a run may hold it."""
+"""The key of every case. No text of a run may contain it."""
 NEW = "<new>"
-"""Stands for an id that we made."""
+"""Means: an id that we made."""
 PROMPT = "Go."
 
 
@@ -121,7 +121,7 @@ def refused(call_id: str, name: str, args: str, result: str, **more: Any) -> Wan
 
 
 DONE = Message("Done.")
-"""The answer after the calls, unless the case says otherwise."""
+"""The answer after the calls, unless the case has another one."""
 
 
 @dataclass(frozen=True)
