@@ -167,7 +167,7 @@ def test_other_harnesses(harness, error, words):
     ],
 )
 def test_mistakes_are_raised_before_anything_starts(keywords, error):
-    """A wrong keyword raises an error in the call itself, also in the async functions. No model is called."""
+    """A wrong keyword raises an error in the call itself, even in the async functions. No model is called."""
     with pytest.raises(error):
         aagent(LOOP, "Go", **{"model": "openai/stub", "api_base": "http://127.0.0.1:1", **keywords})
 

@@ -733,7 +733,7 @@ def test_a_direct_call_that_takes_too_long(connect, server, monkeypatch):
 
 
 def test_a_tool_that_takes_too_long(connect, server):
-    """`timeout=` of the connection ends a call, also on the server."""
+    """`timeout=` of the connection ends a call, even on the server."""
     (slow,) = run(connect(server, timeout=1.5), call("slow", steps=100))
     assert slow.output.startswith("TimeoutError: the tool took longer than its timeout of 1.5 s")
     deadline = time.monotonic() + 10

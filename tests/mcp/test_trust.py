@@ -270,7 +270,7 @@ def test_a_question_is_a_form(connect, protocol, person, answer):
 
 
 def test_a_question_is_no_call_of_its_own(connect, server):
-    """A question has the number of its call. So later calls keep their numbers, also on the page."""
+    """A question has the number of its call. So later calls keep their numbers, even on the page."""
     from toolloop_jupyter.notebook.transcript import CallStep, Steps
     from toolloop_jupyter.notebook.widgets.approval_card import name_place
 

@@ -177,7 +177,7 @@ class House:
 
     @functools.cached_property
     def room_graph(self) -> Mapping[str, frozenset[str]]:
-        """Return room -> the rooms that it imports. The public names in `__init__.py` are no room."""
+        """Return room -> the rooms that it imports. The public names in `__init__.py` are not a room."""
         graph: dict[str, set[str]] = {}
         for module in self.modules:
             if module.room == "":

@@ -75,7 +75,7 @@ def test_raw_chunks_and_finish():
 
 
 def test_status_headers_and_raw():
-    """Errors have their status and headers, also for a request for a stream. `raw` is the body itself."""
+    """Errors have their status and headers, even for a request for a stream. `raw` is the body itself."""
     script = [
         failure(429, "slow down", headers={"retry-after": "7"}),
         {"raw": "<html>", "status": 502, "headers": {"Content-Type": "text/html"}},

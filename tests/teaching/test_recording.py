@@ -571,7 +571,7 @@ async def test_a_warning_that_is_an_error_does_not_end_the_run(tmp_path: Path) -
 
 @pytest.mark.parametrize(("cut", "calls"), [("", 2), ("\n", 4)])
 async def test_appending_to_a_file_without_its_last_line_end(tmp_path: Path, cut: str, calls: int) -> None:
-    """An appended call begins a new line, also if the file is empty or does not end with a line break."""
+    """An appended call begins a new line, even if the file is empty or does not end with a line break."""
     path = tmp_path / "lesson.jsonl"
     await recorded(path)
     path.write_text(path.read_text(encoding="utf-8").removesuffix(cut) if cut else "", encoding="utf-8")

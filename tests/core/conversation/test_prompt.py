@@ -257,7 +257,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_mistake(make):
 
 
 def test_a_value_that_hides_its_class():
-    """A value whose `__class__` raises an error is described as text, also in a list."""
+    """A value whose `__class__` raises an error is described as text, even in a list."""
 
     class Hidden:
         @property
@@ -419,7 +419,7 @@ def test_the_newest_pictures_are_sent_and_the_prompts_own_always():
 
 
 def test_a_tools_pictures_do_not_push_out_the_prompts():
-    """A prompt's picture is sent with each request of its turn, also if tools return many pictures."""
+    """A prompt's picture is sent with each request of its turn, even if tools return many pictures."""
     history = History()
     history.begin_turn(None)
     history.add_user(asked(1))
@@ -502,7 +502,7 @@ async def test_pictures_and_files_come_first_among_the_events():
 
 
 def test_a_thumbnail_is_small():
-    """A small picture is its own thumbnail. A large picture is made smaller, also if it is only noise."""
+    """A small picture is its own thumbnail. A large picture is made smaller, even if it is only noise."""
     noise = io.BytesIO()
     Image.effect_noise((1500, 1500), 90).convert("RGBA").save(noise, "PNG")
     assert base64.b64decode(images.make_thumbnail(PICTURE).partition(",")[2]) == PICTURE

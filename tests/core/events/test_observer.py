@@ -80,7 +80,7 @@ async def test_all_observers_are_called_in_order():
 
 
 async def test_the_sum_is_told_after_each_model_call():
-    """`spent` is called after each model call, also after a failed one. The last sum is that of the Result."""
+    """`spent` is called after each model call, even after a failed one. The last sum is that of the Result."""
     sums = []
 
     class Sums(Observer):
@@ -121,7 +121,7 @@ async def test_what_a_tool_prints_goes_to_who_wants_it(capsys):
 
 @pytest.mark.parametrize("observed", [False, True])
 async def test_kept_prints_reach_the_model(capsys, observed):
-    """With `capture_output`, the model gets the prints, also if an observer gets them. If nobody shows them, they are printed."""
+    """With `capture_output`, the model gets the prints, even if an observer gets them. If nobody shows them, they are printed."""
     hears = Hears()
     kept = tool(capture_output=True)(double)
     session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("double", x=2), "4"), tools=[kept])

@@ -100,7 +100,7 @@ def read_from_disk(path: str) -> str:
 
 
 def test_tools_may_be_given_as_functions() -> None:
-    """A function stands for its name, also for the name that `@tool` has set."""
+    """A function stands for its name, even for the name that `@tool` has set."""
     RUN.assert_called(search, query="x", times=1)
     RUN.assert_called(read_from_disk, times=1)
     RUN.assert_order(search, read_from_disk, search)
@@ -143,7 +143,7 @@ def test_the_calls_that_matter_are_listed_in_a_long_run() -> None:
 
 
 def test_never_can_be_expected() -> None:
-    """times=0 passes if there is no such call, also if the tool was called with other arguments."""
+    """times=0 passes if there is no such call, even if the tool was called with other arguments."""
     assert RUN.assert_called("search", times=0, query="y") is None
     assert RUN.assert_called("delete", times=0) is None
     RUN.assert_not_called("search", query="y")

@@ -124,7 +124,7 @@ async def test_a_picture_is_in_the_history_and_goes_only_to_models_that_see():
 
 
 async def test_a_picture_is_shown_as_data_and_again():
-    """The block has the picture's data, also when the run is shown again. It is below the text, and the export names it."""
+    """The block has the picture's data, even when the run is shown again. It is below the text, and the export names it."""
     result, _, _ = await run(say("Here: "), {"images": [IMAGE]}, {"annotations": [CITED]})
     html = make_bundle(render(result))["text/html"]
     assert f'<img src="{ADDRESS}"' in html

@@ -270,7 +270,7 @@ async def test_a_server_that_streams_no_tools(serve):
     ],
 )
 async def test_a_server_that_never_streams(serve, status, text, tools):
-    """A server that cannot stream is asked for whole answers, also without tools. The reader is told, and later requests do the same."""
+    """A server that cannot stream is asked for whole answers, even without tools. The reader is told, and later requests do the same."""
     server = serve([failure(status, text), answer("One."), answer("Two.")])
     once = ToolLoopOptions(completion_kwargs={"max_retries": 0})
     result = await run(server, tools=tools, options=once)

@@ -226,7 +226,7 @@ async def test_a_whole_answer_says_what_its_stream_says(name):
 
 
 async def test_the_demo_model_both_ways(door):
-    """The demonstration model plans, calls and answers in the same way, also in JSON."""
+    """The demonstration model plans, calls and answers in the same way, even in JSON."""
     runs: dict[str, Any] = {
         "words": {"prompts": ("Look up the word 'tree'.", "Look up 'bad', please.")},
         "json": {"output": Verdict, "prompts": ("Look up the word 'tree' and judge.", "Once more.")},
@@ -296,7 +296,7 @@ async def test_the_corpus_both_ways(case, door):
 
 
 def test_a_run_of_ours_imports_no_litellm():
-    """Scripted, demo and replayed runs do not import LiteLLM, also with output, approvals, a recording and retries."""
+    """Scripted, demo and replayed runs do not import LiteLLM, even with output, approvals, a recording and retries."""
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_LITELLM], capture_output=True, text=True, timeout=120, check=False
     )

@@ -83,7 +83,7 @@ def red(width=20, height=10):
     ],
 )
 def test_pictures_in_values(make, count):
-    """Figures, axes, images, bytes of pictures and objects that draw themselves are found, also in lists; each figure once."""
+    """Figures, axes, images, bytes of pictures and objects that draw themselves are found, even in lists; each figure once."""
     assert len(images.find_pictures(make())) == count
 
 

@@ -79,7 +79,7 @@ async def test_a_request_that_waits_stops_no_other_row():
 
 
 async def test_allowed_for_all_rows():
-    """The scope "session" holds for every row, also for rows that already wait to ask."""
+    """The scope "session" holds for every row, even for rows that already wait to ask."""
     desk = Desk(total=10, asking=10, concurrency=5)
 
     async def allow_all(approval: Approval, row: int) -> None:

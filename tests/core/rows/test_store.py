@@ -194,7 +194,7 @@ async def test_a_line_with_a_value_of_another_type(tmp_path, field):
     ],
 )
 async def test_another_file_is_left_alone(tmp_path, text, words):
-    """A file that is no store is neither read nor written."""
+    """A file that is not a store is neither read nor written."""
     path = tmp_path / "data.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match=words):
@@ -287,7 +287,7 @@ async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
 
 
 async def test_keys_are_kept_out(tmp_path):
-    """The file has no key of the run, also if a prompt, an answer or a tool's arguments have it, and no text that looks like a key."""
+    """The file has no key of the run, even if a prompt, an answer or a tool's arguments have it, and no text that looks like a key."""
     remember(["quite-a-secret-key-1234"])
 
     def send(token: str, text: str) -> str:

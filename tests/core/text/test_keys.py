@@ -340,7 +340,7 @@ def test_two_bytes_of_one_character():
 
 
 def test_keys_that_litellm_finds_by_itself_are_known(monkeypatch):
-    """Keys in the environment and in LiteLLM's attributes are found, also in an attribute that was added later."""
+    """Keys in the environment and in LiteLLM's attributes are found, even in an attribute that was added later."""
     litellm = pytest.importorskip("litellm")
     keys = {name: f"made-up-{name}-Zp3wVtAB" for name in ("variable", "openai", "new")}
     assert not set(keys.values()) & set(keys_module.find_environment_keys())

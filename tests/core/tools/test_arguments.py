@@ -153,7 +153,7 @@ class TestBind:
         ]
 
     def test_text_for_a_text_parameter_stays_text(self):
-        """A text stays a text, also if it looks like JSON or a number (C33, C39, C40)."""
+        """A text stays a text, even if it looks like JSON or a number (C33, C39, C40)."""
 
         def save(text: str):
             return text

@@ -85,7 +85,7 @@ def test_code_that_was_replaced_in_memory(module):
 
 
 def test_a_cells_source():
-    """The source of a cell is shown, also if the cell awaits or begins with a comment."""
+    """The source of a cell is shown, even if the cell awaits or begins with a comment."""
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()

@@ -231,7 +231,7 @@ def test_made_up_numbers_stay_when_their_neighbour_is_edited():
 
 
 def test_a_secret_that_is_edited():
-    """The new secret runs, also if it is as long as the old one. The note about its length is never used as a value."""
+    """The new secret runs, even if it is as long as the old one. The note about its length is never used as a value."""
     bound = define(SecretStr).bind({"x": "hunter2"})
     made = bound.edited({"x": "swordfi", "n": 1})
     assert made.json["x"] == "hidden, 7 characters"
@@ -343,7 +343,7 @@ EQUAL = {
 
 @pytest.mark.parametrize(("annotation", "sent", "typed"), EQUAL.values(), ids=EQUAL)
 def test_an_edit_to_what_it_was_is_none(annotation, sent, typed):
-    """An edit that means the same value is no edit, alone and beside a real edit. The record names only the real edit."""
+    """An edit that means the same value does not count as an edit, alone or beside a real edit. The record names only the real edit."""
     bound = define(annotation).bind({"x": sent})
     same = bound.edited({"x": typed, "n": 1})
     assert (same.json, same.run()) == (bound.json, bound.run())

@@ -828,7 +828,7 @@ class TestValuesOfACall:
         assert bound.json == {"x": [], "y": {}}
 
     def test_models_arrive_as_models(self):
-        """The function gets models as models, also in lists and inside each other (C15, C23)."""
+        """The function gets models as models, even in lists and inside each other (C15, C23)."""
 
         def edit(node: Node, more: list[Node]):
             return node, more

@@ -63,7 +63,7 @@ def test_a_cancelled_run(shell):
 
 
 def test_only_one_is_kept(shell):
-    """An earlier Result is not kept in memory, also if a cell has shown it."""
+    """An earlier Result is not kept in memory, even if a cell has shown it."""
     first = agent(Harness.TOOL_LOOP, "go", **said("one"))
     presenter.mark_shown(first)
     gone = weakref.ref(first)

@@ -129,7 +129,7 @@ async def test_litellms_tool_loop_async(serve, box, double, cell):
 
 
 def test_litellms_tool_loop_sync(serve, box, double, cell):
-    """So does `show(litellm.agent(…, stream=True))`. Its events come from a thread."""
+    """`show(litellm.agent(…, stream=True))` does the same. Its events come from a thread."""
     made = show(loop(litellm.agent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
     assert (type(made), made.text, double.ran) == (theirs.Result, "Eight.", [4])
     assert "✓ double(x=4)" in cell.text
@@ -150,7 +150,7 @@ async def test_a_run_that_fails_says_why(serve, box, cell):
 
 
 async def test_one_of_each_event(cell):
-    """Each of LiteLLM's event classes is shown. An event of an unknown class is shown as a line, and is no error."""
+    """Each of LiteLLM's event classes is shown. An event of an unknown class is shown as a line, and is not an error."""
 
     class Plan:
         def __repr__(self):
@@ -193,7 +193,7 @@ async def test_one_of_each_event(cell):
 
 @pytest.mark.parametrize("text", ["partial\n\nTurnError: not logged in", "TurnError: not logged in"])
 async def test_the_reason_of_a_failure(cell, text):
-    """The text and the reason of a failure are shown apart, also if the text is empty."""
+    """The text and the reason of a failure are shown apart, even if the text is empty."""
     await show(Stream(theirs.Text("partial"), theirs.Done(result(text, "runtime_error"))))
     assert "✗ TurnError: not logged in" in cell.text
     assert cell.text.count("partial") == 1

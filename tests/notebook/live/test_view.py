@@ -111,7 +111,7 @@ def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
 
 @pytest.mark.asyncio
 async def test_an_import_in_the_middle_of_a_run(cell):
-    """While a run waits for LiteLLM's import, its head says so, also in the middle of the run. Afterwards, the words are gone."""
+    """While a run waits for LiteLLM's import, its head says so, even in the middle of the run. Afterwards, the words are gone."""
     run = CellRun(cell, draw_head("m", []))
     run.head.begin(run.stop)
     run.head.update()

@@ -31,7 +31,7 @@ def kernel():
 
 
 def test_a_lesson_stays_small(kernel):
-    """Our own models answer without LiteLLM, also if the kernel is idle before and after: the kernel takes less than 120 MB."""
+    """Our own models answer without LiteLLM, even if the kernel is idle before and after: the kernel takes less than 120 MB."""
     runs = kernel.run_all(LOAD)
     kernel.settle(2.5)  # meanwhile, a student reads
     assert kernel.execute(STATE).stdout == "False True False\n"

@@ -113,7 +113,7 @@ def test_other_messages_are_neither_lost_nor_reordered(product, form):
 
 @pytest.mark.parametrize("form", ["awaited", "agent"])
 def test_output_stays_in_its_cell(product, form):
-    """A tool's prints and displays stand below its call, also while a button of another cell prints. A later cell has none."""
+    """A tool's prints and displays stand below its call, even while a button of another cell prints. A later cell has none."""
     foreign = product.execute(
         "f = widgets.Button(description='Foreign'); f.on_click(lambda _: print('foreign')); display(f)"
     )

@@ -47,8 +47,7 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     %%toolloop --each reviews --output Label --as labelled --store labels.jsonl
     Classify this review of {{product}}: {{text}}
 
-The text goes to the model as it stands; {{title}} becomes the text of that notebook variable, also in --instructions and
---set. {{figure}} in the prompt is sent as a picture. {{Err}} is the last error that the notebook has shown. The Result goes
+The text goes to the model as it stands; {{title}} becomes the text of that notebook variable. It does so in --instructions and --set, too. {{figure}} in the prompt is sent as a picture. {{Err}} is the last error that the notebook has shown. The Result goes
 into the variable of --as, and is the cell's value: review.text, review.output,
 review.tool_results. `%toolloop?` is about defaults and sessions.
 

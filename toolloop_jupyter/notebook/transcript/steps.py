@@ -413,7 +413,7 @@ def write_run_as_json(result: Result) -> str:
         "events": [_list_facts(event) for event in result.events],
         "files": [_list_facts(change) for change in result.files],
     }
-    # As plain data, so that `hide_in` finds an API key in a live object.
+    # A live object becomes plain data, so that `hide_in` finds an API key in it.
     data = json.loads(json.dumps(facts, default=_make_data))
     return escape_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
