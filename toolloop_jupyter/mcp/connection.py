@@ -251,7 +251,7 @@ class _ToolList:
 
 
 async def _read_tools(client: Any) -> list[Any]:
-    """Read the server's list, page by page. Of several tools with the same name, only the first one is used."""
+    """Read the server's list, page by page. If several tools have the same name, only the first one is used."""
     cursor = None
     tools: dict[str, Any] = {}
     for _ in range(_MOST_PAGES):

@@ -218,7 +218,7 @@ def _list_left_out(schema: JsonSchema) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], left_out: frozenset[str]) -> type[Validator]:
-    """Return a validator class for `draft` that counts the keywords that it checks, and does not check those in `left_out`."""
+    """Return a validator class for `draft` that counts the keywords that it checks. It does not check the keywords in `left_out`."""
     checkers: dict[str, _Check] = {**draft.VALIDATORS, "enum": _check_enum}
     checks = dict.fromkeys(left_out, lambda *_: ()) | {
         key: _count(check) for key, check in checkers.items() if key not in left_out

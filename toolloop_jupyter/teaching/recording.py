@@ -205,7 +205,7 @@ class Recorder(Observer):
         (self._failed.add if result.is_error else self._failed.discard)((result.id, result.output))
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """Write a model call that failed for good: the deltas before the failure, and the error's message."""
+        """Write a model call that failed after all retries: the deltas before the failure, and the error's message."""
         if call := self._under_way.pop(asyncio.current_task(), None):
             self._try_to_record(call.request, call.deltas, {"error": str(error)})
 

@@ -273,7 +273,7 @@ SYNC_CALLS = {
     "stream": (lambda: next(agent(LOOP, "Go", model=ScriptedModel("x"), stream=True)), "async for event in"),
     "session": (lambda: agent_session(LOOP, model=ScriptedModel("x")).start(), "async with aagent_session("),
     "show": (lambda: tl.show(agent(LOOP, "Go", model=ScriptedModel("x"), stream=True)), "await show(aagent("),
-    "cell magic": (lambda: extension._run_cell_magic("", "Go"), "a cell of its own"),
+    "cell magic": (lambda: extension._run_cell_magic("", "Go"), "a separate cell"),
 }
 
 

@@ -63,7 +63,7 @@ def test_a_key_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert names_module.find_key({"key2of3": "abc"}, "key2of3") == "abc"
     for value in (["abc"], ""):
-        with pytest.raises(Mistake, match=r"--api-key keys: no such .* variable, or it holds no text"):
+        with pytest.raises(Mistake, match=r"--api-key keys: no such .* variable, or it contains no text"):
             names_module.find_key({"keys": value}, "keys")
 
 

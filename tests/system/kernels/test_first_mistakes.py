@@ -94,7 +94,7 @@ MISTAKES = [
     ("%%toolloop --temperature\nhi", "toolloop: --temperature wants a value; write --temperature VALUE"),
     ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor the name of a variable with such a value; write a text"),
     ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0"),
-    ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
+    ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a separate cell shows the options"),
     # scripts
     ("%%toolloop --model weather\nDouble 3", "RunFailed: turn 1 of weather does not fit: it expects a last message with the text 'weather', but the last message is from 'user': 'Double 3'."),
     ("%%toolloop --model broken\nhi", "RunFailed: turn 1 of broken: <lambda> raised IndexError: list index out of range"),

@@ -411,7 +411,7 @@ def _make_text(value: object) -> str:
 
 
 def _repair_calls(message: Message) -> list[Message]:
-    """Repair the tool calls of `message`, and return those that have a name. The id of a call may still be missing."""
+    """Repair the tool calls of `message`, and return the calls that have a name. The id of a call may still be missing."""
     message.pop("function_call", None)
     sent = message.pop("tool_calls", None)
     calls: list[Message] = []

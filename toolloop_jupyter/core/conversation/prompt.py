@@ -85,7 +85,7 @@ class Prompt:
 
 
 def _get_kind(part: Mapping[str, object]) -> str:
-    """Return the `type` of a content part. Return "" if `type` is not a str: a person may have written the part by hand."""
+    """Return the `type` of a content part. Return "" if `type` is not a str: a person may have written the part."""
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""
 

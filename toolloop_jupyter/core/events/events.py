@@ -30,7 +30,8 @@ class Attachment:
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """A data address (`data:image/png;base64,…`); "" if there is none. For a picture of the prompt: that of a small copy."""
+    """A data address (`data:image/png;base64,…`); "" if there is none. For a picture of the prompt, it is the address of a
+    small copy."""
     is_sent: bool = False
     """True for a part of the prompt. The events for parts of the prompt come before the events for parts of the answer."""
 
@@ -157,7 +158,7 @@ class ToolResult:
     pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """The data addresses of the pictures that the model gets in addition to `output`."""
     decision: Decision | None = field(default=None, compare=False, repr=False)
-    """The decision about the call, perhaps an earlier one that allows all calls; None if no decision was needed."""
+    """The decision about the call, perhaps an earlier decision that allows all calls; None if no decision was needed."""
     status: ToolStatus = field(default="done", compare=False)
     printed: str = field(default="", compare=False, repr=False)
     """The part of `output` that the function printed."""

@@ -385,7 +385,8 @@ class _Job:
 _waiting: list[_Worker] = []
 """The workers that have no job, in the order in which they finished their jobs."""
 STOP_LOCK = threading.RLock()
-"""Held while a worker enters or leaves `_waiting`, and while a worker is asked to stop. Code that holds it is not stopped halfway."""
+"""A thread holds this lock while a worker enters or leaves `_waiting`, and while a worker is asked to stop. So code that
+holds the lock is not stopped halfway."""
 
 
 class _Worker(threading.Thread):

@@ -51,9 +51,9 @@ class ToolLoopOptions:
     address and key if it has the same provider as `model=`, or if both are model groups of the gateway. Any other fallback
     model uses the environment variables of its own provider."""
     images: ImageMode = "auto"
-    """Which of these are sent: pictures from tools; pictures, files and sounds in prompts. "auto": those that the model accepts,
-    according to LiteLLM. "always": all; use it for model groups of a gateway and servers that LiteLLM does not know. "never":
-    none. A prompt with a picture, file or sound that may not be sent raises CapabilityUnsupported."""
+    """Which of these are sent: pictures from tools; pictures, files and sounds in prompts. "auto": the ones that the model
+    accepts, according to LiteLLM. "always": all; use it for model groups of a gateway and servers that LiteLLM does not know.
+    "never": none. A prompt with a picture, file or sound that may not be sent raises CapabilityUnsupported."""
 
     def __post_init__(self) -> None:
         vars(self).update(check_values(vars(self)))
@@ -109,8 +109,8 @@ def _find_route(
     """Return the route to `model`.
 
     The route of `litellm_proxy/<group>` leads to LiteLLM's gateway. If `litellm.use_litellm_proxy` is set, all routes lead
-    there, except those to models that are Python code. Raises ValueError if the model, the gateway's address or its key is
-    missing. The message says what to set.
+    there, except the routes to models that are Python code. Raises ValueError if the model, the gateway's address or its key
+    is missing. The message says what to set.
     """
     if api_key is not None and not isinstance(api_key, str):
         raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
@@ -192,7 +192,7 @@ class Config:
     """The configuration of a run. All values were checked."""
 
     routes: tuple[Route, ...]
-    """The route to the model, then those to the `fallback` models, in the order in which they are tried after a failure."""
+    """The route to the model, then the routes to the `fallback` models, in the order in which they are tried after a failure."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
     approvals: Approvals = field(default_factory=Approvals)
@@ -221,7 +221,7 @@ class Config:
         """Return (options, secrets) for every model call. The options may be shown to people; the secrets may not.
 
         An option is *managed* if the loop or the route sets it. A managed option in `completion_kwargs` is ignored, except
-        `stream`. The options in MANAGED and those of the route are managed, and two others: `base_url`, if the route sets
+        `stream`. These are managed: the options in MANAGED, the options of the route, and two others: `base_url`, if the route sets
         `api_base` (both mean the address), and, for a gateway or a model that is Python code, `custom_llm_provider` (it would
         choose another provider). Managed options are also ignored inside `extra_body` and, for a gateway, inside
         `extra_query`. Inside headers for a gateway, _GATEWAY_HEADERS are ignored.

@@ -73,7 +73,9 @@ def check_policy(policy: object) -> None:
 
 
 def _show(value: object) -> str:
-    """Return `value` as it stands in a message. Any type but `str` is named: a subclass of `str` may look like a text."""
+    """Return `value` as text for a message. If its type is not exactly `str`, the type is named, because a subclass of `str`
+    may look like a text.
+    """
     return shorten_repr(value, 500) + ("" if type(value) is str else f" of type {type(value).__name__}")
 
 

@@ -51,7 +51,7 @@ CANCELLED_BEFORE = "This call was cancelled before it ran."
 
 
 class Spending:
-    """The cost and the budget of all runs: those in this process, and those in its worker processes. In US dollars."""
+    """The cost and the budget of all runs in this process and in its worker processes. In US dollars."""
 
     def __init__(self) -> None:
         self.budget: float | None = None
@@ -124,7 +124,7 @@ class Outlet(Protocol):
     """Sends the events of a turn, and raises CancelledError in the turn when the turn has to stop."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError, perhaps again, if the turn has to stop: a tool may have caught the first one."""
+        """Raise CancelledError, perhaps again, if the turn has to stop: a tool may have caught an earlier CancelledError."""
 
     async def emit(self, event: Event) -> None:
         """Send an event, or raise CancelledError if the turn has to stop."""

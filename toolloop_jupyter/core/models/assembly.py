@@ -55,7 +55,7 @@ _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _READ = frozenset({"index", "id", "type", "function", "custom"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
-"""The fields that are read: those of a fragment, and those of its `function`. Other fields go back to the provider unchanged."""
+"""The fields of a fragment, and the fields of its `function`, that are read. Other fields go back to the provider unchanged."""
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
 
@@ -266,15 +266,15 @@ class Calls:
 
     @property
     def has_unfinished_call(self) -> bool:
-        """True if the arguments of a call have begun and are incomplete, or if those of the last call have not begun."""
+        """True if the arguments of a call have begun and are incomplete, or if the arguments of the last call have not begun."""
         cut = any(not call.is_complete and (call.has_begun or call is self.calls[-1]) for call in self.calls)
         return cut or (self._old is not None and self._old.has_unfinished_call)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
         """Add the fragments of one delta, or the calls of a complete message if `whole` is True.
 
-        Each call of a complete message is a new call, except a repeated one: it has the id, the name and the arguments of an
-        earlier call, and is ignored.
+        Each call of a complete message is a new call. But if it has the id, the name and the arguments of an earlier call, it
+        is a repetition, and is ignored.
         """
         for fragment in filter(None, map(read_fields, fragments)):
             if self.has_too_many:

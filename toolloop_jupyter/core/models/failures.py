@@ -181,11 +181,9 @@ def _advise_on_gateway(kind: str, text: str, request: Request) -> str:
     """Return advice for an error of a gateway, or of the provider behind it; "" if the usual advice fits."""
     if _BEHIND.search(text):
         if kind in _REFUSED:
-            return (
-                "The provider refused the gateway's own key: whoever runs the gateway has to renew this key."
-            )
+            return "The provider refused the gateway's own key: the operator of the gateway has to renew this key."
         if kind == "NotFoundError":
-            return "The provider does not know the model behind this group: whoever runs the gateway has to correct the name."
+            return "The provider does not know the model behind this group: the operator of the gateway has to correct the name."
         if re.fullmatch(_NOT_REACHED, kind) or "Connection error" in text:
             return f"The gateway lost its connection to the provider: run again, or {_RETRY}."
     if kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
@@ -205,7 +203,7 @@ def _advise(kind: str, text: str, request: Request) -> str:
     if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
-        return "The key, or a header, holds a line break or another character that cannot be sent: copy it again."
+        return "The key, or a header, contains a line break or another character that cannot be sent: copy it again."
     if model.startswith(PROXY) and (advice := _advise_on_gateway(kind, text, request)):
         return advice
     if kind == "BadRequestError" and "/" not in model:

@@ -40,7 +40,7 @@ MOST_ASKING = 100
 SHOWN_LAST = 3
 """`RowsProgress.last` has this many rows."""
 RATE_OF = 50
-"""The rate is measured over this many rows: those that ended last."""
+"""The rate is measured over this many rows: the rows that ended last."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class RowsRun:
     async def collect(self) -> Rows:
         """Run all rows and return them. A second call raises HarnessError.
 
-        If `collect` is cancelled, it stops the rows under way and raises CancelledError: `.rows` has those that have ended.
+        If `collect` is cancelled, it stops the rows under way and raises CancelledError: `.rows` has the rows that have ended.
         If a failure ends the whole run, such as a refused API key, nothing is raised: `.rows.message` has the reason. Raises
         ArgumentInvalid if the store cannot be opened.
         """

@@ -149,7 +149,7 @@ class AsyncSession:
     async def prepare(self, given: PromptLike, *, observers: Iterable[Observer] = ()) -> Prompt:
         """Return a prompt in the form in which it is sent: with its figures drawn as pictures and its files read.
 
-        `observers` are those of the turn. They may tell the person that LiteLLM is being imported. Raises ArgumentInvalid if a
+        `observers` are the observers of the turn. They may tell the person that LiteLLM is being imported. Raises ArgumentInvalid if a
         figure cannot be drawn or a file cannot be read. Raises CapabilityUnsupported if the prompt has pictures, files or sounds,
         and `images` forbids them or LiteLLM does not say that the model can read them.
         """

@@ -265,7 +265,7 @@ def hide_suspected(text: str) -> str:
 def hide_in(
     value: Any, hide_text: Callable[[str], str] = hide, hides_field: Callable[[str], bool] = lambda _: False
 ) -> Any:
-    """Return a copy of plain data. `hide_text` hides the keys in each text, and `hide` those in each name of a field.
+    """Return a copy of plain data. `hide_text` hides the keys in each text, and `hide` hides the keys in each name of a field.
 
     If `hides_field` returns True for the name of a field, "…" replaces the whole value of the field.
     """

@@ -288,7 +288,7 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
     value, is_strict = raw, False
     if isinstance(raw, str) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
-    for level in range(3):  # the object may be inside a JSON string, and this string inside another one
+    for level in range(3):  # the object may be inside a JSON string, and this string inside another string
         if value is None or (isinstance(value, str) and not value.strip()):
             return {}, False
         if not isinstance(value, str):
@@ -478,7 +478,9 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
 
 
 def explain_unknown(name: str, names: Sequence[str], given: Collection[str] = ()) -> str:
-    """Return the message for an argument that is not among `names`. The message suggests a similar name, preferably one that is not in `given`."""
+    """Return the message for an argument that is not among `names`. The message suggests a similar name, preferably one that
+    is not in `given`.
+    """
     free = [one for one in names if one not in given]
     near = difflib.get_close_matches(name, free, 1) or difflib.get_close_matches(name, names, 1)
     if near:

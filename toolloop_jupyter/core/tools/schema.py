@@ -245,7 +245,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
     """Return the definition that `$ref` names, with the keywords beside `$ref`; `schema` itself if there is no definition.
 
-    If the definition is a `$ref` to another one, return that one, after at most _LONGEST_CHAIN steps: a server may send a
+    If the definition is a `$ref` to another definition, return that definition, after at most _LONGEST_CHAIN steps: a server may send a
     very long chain, or a circle.
     """
     for _ in range(_LONGEST_CHAIN):

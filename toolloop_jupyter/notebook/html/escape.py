@@ -1,10 +1,11 @@
 """Make text and HTML from a model or a tool harmless: escape text, show its hidden characters, and reduce HTML to an allowlist.
 
-A person who allows or denies a call must see every character (`mark_hidden`) and every blank (`mark_hidden_and_blanks`, `mark_hidden_in_json`). In
-prose, a person must be able to read Arabic, and emoji that are joined from several characters. But a right-to-left override in
-prose must not deceive the person (`mark_hidden_in_prose`). Pages, terminals and files show the same name for a hidden character, for example
-⟨U+202E⟩. All text that goes into HTML passes through one of two functions: `esc` inside `<code>`, `<pre>` and attributes, or
-`inline` everywhere else, because MathJax looks for `$` there. The HTML of a value or a display passes through `clean_html`.
+A person who allows or denies a call must see every character (`mark_hidden`) and every blank (`mark_hidden_and_blanks`,
+`mark_hidden_in_json`). In prose, a person must be able to read Arabic, and emoji that are joined from several characters. But
+a right-to-left override in prose must not deceive the person (`mark_hidden_in_prose`). Pages, terminals and files show the
+same name for a hidden character, for example ⟨U+202E⟩. All text that goes into HTML passes through one of two functions:
+`esc` inside `<code>`, `<pre>` and attributes, or `inline` everywhere else, because MathJax looks for `$` there. The HTML of a
+value or a display passes through `clean_html`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 
 # Letters and symbols of Unicode that look like a blank or are invisible: fillers, joiners, the empty Braille cell, placeholders,
-# and characters that few fonts can draw. `mark_hidden_in_prose` does not replace these characters: for example, plots use the Braille cell.
+# and characters that few fonts can draw. `mark_hidden_in_prose` does not replace these characters: for example, plots use the
+# Braille cell.
 _BLANK = (
     "\u2800\u2d7f\U0001107f\U00011a47\U00011a99\U00013430-\U00013440\U00016fe4\U0001d159\U0001da7f\U0001da80"
     "\ufdd0-\ufdef\ufffc\ufffe\uffff\ue000-\uf8ff\U000f0000-\U0010ffff"
@@ -122,7 +124,7 @@ def guard_math(escaped: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return `text` escaped for HTML outside of code, where a front-end would else typeset text between two `$` signs."""
+    """Return `text` escaped for HTML outside of code, where a front-end would otherwise typeset text between two `$` signs."""
     return guard_math(esc(text))
 
 

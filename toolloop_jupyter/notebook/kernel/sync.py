@@ -57,7 +57,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     `run_sync` works in a cell, in a widget's callback, in another thread, in a terminal and in plain Python. In a cell and in a
     callback, it runs the kernel's running loop itself. So the kernel still handles clicks, and other tasks continue.
 
-    An interrupt cancels the coroutine. If the coroutine returns a value all the same, `run_sync` returns that value. If not,
+    An interrupt cancels the coroutine. If the coroutine still returns a value, `run_sync` returns this value. Otherwise,
     `run_sync` raises KeyboardInterrupt. In a running loop that is not asyncio's own, `run_sync` raises LoopUnsupported.
     `instead` is the advice in this error's message: what to call instead.
     """
@@ -267,7 +267,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
         tasks.append(loop.create_task(make()))
         tasks[0].add_done_callback(lambda _: ended.set())
 
-    def cancel() -> None:  # if the loop calls `begin` at all, it calls `cancel` later
+    def cancel() -> None:  # the loop calls `cancel` after `begin`
         if tasks:
             tasks[0].cancel()
 

@@ -145,7 +145,7 @@ class CellWriter:
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
         self._outputs: dict[TextStep, list[CellOutput]] = {}
-        """The outputs of each text: first those of its complete pieces, then the output of the rest."""
+        """The outputs of each text: first the outputs of its complete pieces, then the output of the rest."""
         self._step: TextStep | None = None
         """The text that is being written."""
         self._text = StreamingText()

@@ -1,6 +1,6 @@
-"""Convert the streams and Results of LiteLLM's own harnesses, so that a page can show them as it shows ours.
+"""Convert the streams and Results of LiteLLM's own harnesses, so that a page can show them like our own.
 
-Our classes have the names and the fields of those in `litellm.harness.types` (1.110), which are not imported here.
+Our classes have the names and the fields of the classes in `litellm.harness.types` (1.110), which are not imported here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LiteLLMStream:
         """LiteLLM's Result; None before LiteLLM's Done event."""
 
     def cancel(self) -> None:
-        """Stop the turn, and deny its requests, also those that are still to come."""
+        """Stop the turn, and deny its requests, including later ones."""
         self._cancelled = True
         self._stream.cancel()
         for request in self._conversion.requests.values():

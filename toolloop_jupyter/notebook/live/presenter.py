@@ -1,4 +1,4 @@
-"""Show in a notebook what the Python API makes: streams and Results, ours and those of LiteLLM's own harnesses."""
+"""Show in a notebook what the Python API makes: our own streams and Results, and the streams and Results of LiteLLM's harnesses."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def configure(book: Notebook, typed: Options) -> None:
     _print_status(book)
 
 
-# --- the commands: each function takes the words that stand behind its name (`COMMANDS` explains them) -----------
+# --- the commands: each function takes the words that follow its name (`COMMANDS` explains them) -----------
 
 
 def _reset(book: Notebook, session: str | None = None) -> None:

@@ -47,9 +47,11 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     %%toolloop --each reviews --output Label --as labelled --store labels.jsonl
     Classify this review of {{product}}: {{text}}
 
-The text goes to the model as it stands; {{title}} becomes the text of that notebook variable. It does so in --instructions and --set, too. {{figure}} in the prompt is sent as a picture. {{Err}} is the last error that the notebook has shown. The Result goes
-into the variable of --as, and is the cell's value: review.text, review.output,
-review.tool_results. `%toolloop?` is about defaults and sessions.
+The text goes to the model unchanged. {{title}} becomes the text of the notebook's variable
+title; this is also true for --instructions and --set. {{figure}} in the prompt is sent as a
+picture. {{Err}} is the last error that the notebook has shown.
+The Result goes into the variable of --as, and is the cell's value: review.text,
+review.output, review.tool_results. `%toolloop?` is about defaults and sessions.
 
 """
 LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
@@ -91,9 +93,7 @@ def explain_misplaced(text: str) -> str | None:
         return "%toolloop takes no prompt; with two percent signs, %%toolloop, the lines below are the prompt"
     double = _DOUBLE.search(text)
     if double is not None and _is_python(text[: double.start()]):
-        return (
-            "%%toolloop must be the first line of its cell; put what stands above it into a cell of its own"
-        )
+        return "%%toolloop must be the first line of its cell; put the lines above it into another cell"
     return None
 
 
@@ -166,7 +166,7 @@ async def run_cell(line: str, body: str) -> Result | Rows | None:
 
 
 def _run_cell_magic(line: str, cell: str) -> object:
-    instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
+    instead = "run %%toolloop in a separate cell, not inside another magic, and with %autoawait on"
     return kernel.run_sync(lambda: run_cell(line, _read_body(cell)), instead=instead)
 
 
@@ -316,7 +316,8 @@ class _Extension:
         def match(context: Any) -> Any:
             if not context.text_until_cursor.lstrip().startswith(_MAGICS):
                 return {"completions": []}
-            # If a matcher returns no completions, IPython shows those of other matchers. To prevent this, return the typed word.
+            # If a matcher returns no completions, IPython shows the completions of other matchers. To prevent this, return
+            # the typed word.
             completions = find(context.text_until_cursor, context.token) or {context.token: "value"}
             offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in completions.items()]
             return {"completions": offered, "suppress": True, "ordered": True}

@@ -361,7 +361,7 @@ def find_key(names: Names, name: str) -> str:
     if isinstance(value, str) and value:
         return value
     if show_key(names, name) == name:  # a name for certain, and not a key
-        raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it holds no text")
+        raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it contains no text")
     raise Mistake(
         "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. If you "
         "typed a key: delete it from the cell, and get a new one, because IPython's history contains it. If you typed a name: "

@@ -430,7 +430,7 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
 
 def _explain_unknown_flag(flag: str) -> str:
     if flag in ("-h", "--help"):
-        return "%%toolloop? in a cell of its own shows the options"
+        return "%%toolloop? in a separate cell shows the options"
     if meant := _find_by_other_word(flag):
         return f"there is no {flag}; write {meant.typed[-1]}"
     ours = [one for option in OPTIONS for one in option.typed]

@@ -59,7 +59,9 @@ class NamedSession:
     """True if `tell_that_turns_add_up` has returned its note."""
 
     def tell_that_turns_add_up(self, name: str) -> list[str]:
-        """Return [a note] once, when turn 2 or a later one begins: without cell ids, a cell that runs again adds a turn. Else []."""
+        """Return [a note] once, when turn 2 or a later turn begins: without cell ids, a cell that runs again adds a turn.
+        Otherwise return [].
+        """
         number = len(self.turns()) + 1
         if number == 1 or self._has_told:
             return []
@@ -86,7 +88,7 @@ class NamedSession:
         return before[-1].lasting if before else {}
 
     def add(self, cell_id: str | None, execution: str, options: Options) -> None:
-        """Store the origin of the turn that begins now. `options`: those of this cell and of the session's earlier cells."""
+        """Store the origin of the turn that begins now. `options`: the options of this cell and of the session's earlier cells."""
         lasting = {o.name: options[o.name] for o in OPTIONS if o.scope == "session" and o.name in options}
         self.cells = [*self.turns(), TurnOrigin(hash_id(cell_id), execution, lasting)]
 

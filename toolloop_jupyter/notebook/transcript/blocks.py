@@ -324,8 +324,10 @@ def is_approval(decision: Decision | None) -> bool:
 
 
 OF_CALL = 4_000_000  # limit for a call's HTML, in characters: the largest picture (MOST_IMAGE) and some text
-OF_ARGUMENTS = 200_000  # the same for a call's arguments, without those that a person has changed
-MOST_OUTPUTS = 100  # prints and displays of a call; if there are more, those in the middle are left out
+OF_ARGUMENTS = 200_000  # the same for a call's arguments; arguments that a person has changed do not count
+MOST_OUTPUTS = (
+    100  # the most prints and displays of a call; if there are more, the ones in the middle are left out
+)
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 

@@ -419,7 +419,9 @@ def write_run_as_json(result: Result) -> str:
 
 
 def _make_data(value: object) -> object:
-    """Return `value` as JSON data. What pydantic cannot convert becomes its `repr`; if that fails, so does all of `value`."""
+    """Return `value` as JSON data. What pydantic cannot convert becomes its `repr`. If pydantic still fails, all of `value`
+    becomes its `repr`.
+    """
     data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), value)
     return repr(value) if isinstance(data, Raised) else data
 

@@ -296,7 +296,9 @@ class FieldSpec:
 
 
 def make_field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
-    """Return the fields for all arguments: those in the JSON schema, in its order; then those that only the call has."""
+    """Return the fields for all arguments: first the arguments in the JSON schema, in its order, then the arguments that only
+    the call has.
+    """
     described, in_schema = (
         part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
     )
