@@ -239,9 +239,10 @@ class _ToolList:
             )
 
     async def _read(self, client: Any) -> tuple[list[Any], dict[str, str]]:
-        """Read the server's list. Return its tools, and the same as name -> JSON text.
+        """Read the server's list. Return its tools, and the same tools as name -> JSON text.
 
-        This becomes the newest list, unless a reading that began after a later change was faster.
+        Two readings may overlap. The list is stored as the newest one, unless a reading that began after a later change has
+        ended already.
         """
         changes, tools = self._changes, await _read_tools(client)
         listed = {one.name: describe_listed(one) for one in tools}

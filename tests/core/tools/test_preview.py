@@ -224,7 +224,7 @@ def test_editing_a_part_leaves_the_rest(annotation, sent, edit, runs):
 
 
 def test_made_up_numbers_stay_when_their_neighbour_is_edited():
-    """If a default is a new value each time, it stays the same when a field beside it is edited."""
+    """If a default factory makes a new value each time, the shown value stays the same when another field is edited."""
     bound = define(Numbered).bind({"x": {}})
     made = bound.edited({"x": {**bound.json["x"], "user": "bob"}, "n": 1})
     assert (made.run()[0].user, made.run()[0].number) == ("bob", bound.run()[0].number)

@@ -55,7 +55,9 @@ async def test_the_shown_request_is_what_goes_out(serve, tools, said):
     ],
 )
 def test_a_message_in_a_line(content, line):
-    """A message's line shows its beginning: a list that the first line introduces, or the number of lines that follow."""
+    """A message is shown in one line: its first line and the number of its other lines. If the first line only introduces a
+    list, the list is shown, too.
+    """
     request = Request("m", [{"role": "tool", "tool_call_id": "1", "content": content}])
     assert draw_request(request).text.split("\n")[1] == f"    › tool       {line}"
 

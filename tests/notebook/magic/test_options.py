@@ -126,7 +126,7 @@ A_KEY = (
         ("--as r # a note", "'#' is not an option; the prompt goes below this line, options begin with --"),
         ("--", "'--' is not an option; the prompt goes below this line, options begin with --"),
         ("--instructions be brief", 'a text of several words needs quotes: --instructions "be brief"'),
-        ("--as r \\", "the options must be on one line; a \\ at its end does not continue it"),
+        ("--as r \\", "the options must be on one line; a \\ at the end does not continue the line"),
         ("Review this", "'Review' is not an option; the prompt goes below this line, options begin with --"),
     ],
 )

@@ -238,7 +238,9 @@ class Refused(Exception):
 
 
 def deny(decision: Decision) -> Refused:
-    """Return the refusal of a denied call. Its text tells the model not to repeat the call, as models do after a failure."""
+    """Return the refusal of a denied call. Its text tells the model not to repeat the call. (After a failure, models often
+    repeat a call.)
+    """
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",

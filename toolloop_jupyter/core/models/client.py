@@ -176,7 +176,7 @@ def explain_missing_bytecode() -> tuple[Path, str] | None:
     if bytecode.exists():
         return None
     if sys.dont_write_bytecode:
-        return source.parent, "Python is set to write none (PYTHONDONTWRITEBYTECODE)"
+        return source.parent, "Python is set to write no bytecode (PYTHONDONTWRITEBYTECODE)"
     if os.access(folder, os.W_OK):
         return None
     return source.parent, f"you may not write into {folder}, so its owner has to type this"

@@ -244,7 +244,7 @@ _INSTEAD = {
 """How a person can be asked (a value of `live.find_means()`) -> a text that says what happens to approvals."""
 _BUTTONS = "approval buttons"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
-_ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
+_ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on the present loop, too"
 _HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _UNATTENDED = "--on-unattended allow|error decides otherwise"
 

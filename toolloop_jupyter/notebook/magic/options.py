@@ -334,7 +334,9 @@ def split_words(line: str) -> list[str]:
         return list(words)
     except ValueError:
         if line.endswith("\\"):
-            raise Mistake("the options must be on one line; a \\ at its end does not continue it") from None
+            raise Mistake(
+                "the options must be on one line; a \\ at the end does not continue the line"
+            ) from None
         raise Mistake(_redact(f"a quote is not closed in: {line}")) from None
 
 
