@@ -157,7 +157,7 @@ def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[s
 def _refuse_beside(**options: object) -> None:
     for name, value in options.items():
         if value:
-            raise Mistake(f"connect(): {name}= does not go with this kind of server")
+            raise Mistake(f"connect(): this kind of server does not use {name}=; leave it out")
 
 
 def _shorten(text: str) -> str:
@@ -167,7 +167,7 @@ def _shorten(text: str) -> str:
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Return the addresses (file://…) of folders. Raises Mistake if a path is not an existing folder."""
     if not isinstance(given, (str, os.PathLike, Iterable)):
-        raise Mistake("connect(): roots= takes folders")
+        raise Mistake("connect(): roots= takes folders, for example roots=['.']")
     addresses = []
     for folder in [given] if isinstance(given, (str, os.PathLike)) else given:
         path = attempt_call(lambda one: Path(one).expanduser().resolve(strict=True), folder)

@@ -300,7 +300,7 @@ class Odd:
         (lambda _: 7, "a prompt is a text, or a list of texts"),
         (lambda f: ["x", f / "gone.pdf"], "cannot read the file .*gone.pdf.*No such file"),
         (lambda f: ["x", f], "is not a file"),
-        (lambda f: ["x", f / "data.bin"], "data.bin is none of the files that a prompt takes"),
+        (lambda f: ["x", f / "data.bin"], "data.bin cannot be sent: a prompt takes a picture"),
         (
             lambda _: ["x", Odd()],
             r"a Odd in the prompt cannot be filled in: str\(value\) raised RuntimeError",

@@ -237,7 +237,10 @@ def test_a_wrong_keyword_or_key():
     """The error uses the words of the API, and is raised before anything starts."""
     with pytest.raises(TypeError, match=r"^unexpected keyword argument 'tool'; did you mean tools=\?$"):
         aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", tool=[])
-    with pytest.raises(TypeError, match=r"^api_key must be text, got a value of type int$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^api_key must be text, got a value of type int; write api_key=os\.environ\['NAME'\]$",
+    ):
         aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", api_key=123456789)
 
 

@@ -213,7 +213,7 @@ class _Writer:
         if issubclass(type(value), (bytes, bytearray)):
             size = measure_picture(bytes(value))  # type: ignore[call-overload]  # they are bytes
             raise ArgumentInvalid(
-                f"{what} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
+                f"{what} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller; use another picture"
             )
         names_type_only = describe(value).text.startswith("<")
         if names_type_only or find_figure(value) is not None:
@@ -246,7 +246,7 @@ class _Writer:
             self._add_named_text(name, data.decode("utf-8-sig"))
         else:
             raise ArgumentInvalid(
-                f"{name} is none of the files that a prompt takes: a picture, a PDF, a sound (wav, mp3), a text in UTF-8"
+                f"{name} cannot be sent: a prompt takes a picture, a PDF, a sound (wav, mp3) or a text in UTF-8"
             )
 
     def _add_given(self, part: Part, name: str) -> None:

@@ -65,7 +65,7 @@ class ToolLoopOptions:
         for model in self.fallback:
             if not isinstance(model, (str, Answers)):
                 raise ArgumentTypeInvalid(
-                    f"fallback must be a list of models, got {shorten_repr(model)} in it"
+                    f"fallback must be a list of models, got {shorten_repr(model)} in it; write fallback=['PROVIDER/MODEL']"
                 )
 
     def __repr__(self) -> str:
@@ -113,7 +113,9 @@ def _find_route(
     is missing. The message says what to set.
     """
     if api_key is not None and not isinstance(api_key, str):
-        raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
+        raise TypeError(
+            f"api_key must be text, got a value of type {type(api_key).__name__}; write api_key=os.environ['NAME']"
+        )
     answers = model if isinstance(model, Answers) else None
     name, base, key = model if answers is None else answers.model, api_base, (api_key or "").strip()
     if isinstance(name, str) and name.strip() == PROXY:

@@ -256,7 +256,9 @@ class AsyncSession:
         if self._closed:
             raise SessionClosed(CLOSED)
         if self.busy:
-            raise HarnessError("a turn is already running on this session")
+            raise HarnessError(
+                "a turn is already running on this session; wait for its end, or use another session"
+            )
         channel = Channel(is_read=streamed)
         channel.start(self._run(self._make_turn(prompt, channel, self._history, observers), channel))
         self._channel = channel  # not before `start`: `busy` asks for the channel's task

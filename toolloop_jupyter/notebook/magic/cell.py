@@ -269,7 +269,7 @@ class Notebook:
             )
         variable = typed.get("as")
         if variable is not None and (not variable.isidentifier() or keyword.iskeyword(variable)):
-            raise Mistake(f"--as {variable!r} is not a variable name")
+            raise Mistake(f"--as {variable!r} is not a variable name; write for example: --as result")
         for_rows = [o.typed[-1] for o in OPTIONS if o.is_of_rows and o.name in typed]
         if for_rows and "each" not in typed:
             raise Mistake(f"{for_rows[0]} needs --each TABLE (a run for each row of a table)")

@@ -270,7 +270,7 @@ def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
     try:
         cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Mistake(f"{path.name} is not a notebook") from None
+        raise Mistake(f"{path.name} is not a valid notebook; save it again, or name another file") from None
     outputs = [o for cell in cells if isinstance(cell, dict) for o in cell.get("outputs") or ()]
     for output in outputs:
         bundled = output.get("data") if isinstance(output, dict) else None
