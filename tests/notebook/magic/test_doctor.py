@@ -169,7 +169,7 @@ def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
         "note",
         "not tried: a line magic cannot wait inside this kernel's event loop",
     )
-    assert "`await aagent(…)` work on this one" in found.remedy
+    assert "`await aagent(…)` work on the present loop" in found.remedy
 
 
 @pytest.fixture
