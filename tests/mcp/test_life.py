@@ -262,7 +262,7 @@ def test_a_key_with_a_line_break_is_not_shown(connect, monkeypatch, address):
         ("no-such-program-here", {}, "there is no program 'no-such-program-here'"),
         ('say "', {}, "No closing quotation"),
         ("litellm_proxy", {}, "needs the variable LITELLM_PROXY_API_BASE"),
-        ("python", {"headers": {"a": "b"}}, "headers= does not go with"),
+        ("python", {"headers": {"a": "b"}}, "this kind of server does not use headers="),
         ("python", {"permissions": "fuul"}, "permissions must be"),
         ("ws://host/mcp", {}, "an address"),
         (3, {}, "this is a int"),

@@ -37,7 +37,11 @@ CHOICE = r'on_limit must be "stop" or "answer", got '
             TypeError,
             "a name in completion_kwargs must be plain text, got 1 of type int",
         ),
-        ({"fallback": ["a/b", 1]}, TypeError, "fallback must be a list of models, got 1 in it"),
+        (
+            {"fallback": ["a/b", 1]},
+            TypeError,
+            "fallback must be a list of models, got 1 in it; write fallback=['PROVIDER/MODEL']",
+        ),
         (
             {"on_limit": "anwser", "output_retries": -5, "max_model_calls": "x"},
             ValueError,
