@@ -95,7 +95,7 @@ def test_enter_keeps_a_value(capsys):
 
 @pytest.mark.parametrize("typed", [(), ("e",), ("e", "b")])
 def test_the_end_of_input_denies(typed):
-    """At the end of the input, the call is denied, also during an edit."""
+    """At the end of the input, the call is denied, even during an edit."""
     approval = Approval("write", {"text": "a", "n": 1})
     ask_at(approval, *typed)
     assert (approval.decision.allowed, approval.decision.reason) == (False, "nobody answered (end of input)")

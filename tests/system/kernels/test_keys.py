@@ -40,8 +40,8 @@ CELLS = {
 
 @pytest.mark.parametrize("mode", ["Context", "Verbose"])
 def test_no_output_has_it(kernel, tmp_path, mode):
-    """Cells that fail at a server which repeats the request, mistakes, dry runs, recordings and exports have no key, also
-    under `%xmode Verbose`.
+    """The key is in no output, even under `%xmode Verbose`: a server repeats the request in its error, a cell has a mistake,
+    a dry run, a recording, an export.
     """
     kernel.execute(f"%xmode {mode}")
     with echoing() as server:

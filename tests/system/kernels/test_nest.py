@@ -143,7 +143,7 @@ def test_without_it_there_is_a_hint(product, form):
 
 @pytest.mark.stacks
 def test_a_server_beside_it(kernel):
-    """A connection to a server has a loop of its own: its tools work in `asyncio.run`, and if the cell calls them."""
+    """A connection to a server has its own loop. So the cell can call the server's tools, inside `asyncio.run` and outside of it."""
     optional(importlib.util.find_spec("mcp"), "the package mcp")
     cell = kernel.execute(
         f"import sys; sys.path.append({str(HERE.parent)!r}); import asyncio, mcp_server\n"
