@@ -190,7 +190,7 @@ async def run_function(
         if inspect.isgenerator(value):
             return _drain(value, on_item)
         if inspect.isasyncgen(value):
-            return _Pending(_adrain(value, on_item))
+            return _Pending(_drain_async(value, on_item))
         return _Pending(value) if inspect.isawaitable(value) else value
 
     async def work() -> object:
@@ -309,7 +309,7 @@ def _drain(generator: Generator[Any, Any, Any], on_item: Callable[[object], None
     return items.value()
 
 
-async def _adrain(generator: AsyncGenerator[Any, Any], on_item: Callable[[object], None]) -> list[Any]:
+async def _drain_async(generator: AsyncGenerator[Any, Any], on_item: Callable[[object], None]) -> list[Any]:
     items = _Items(on_item)
     async with contextlib.aclosing(generator):
         async for item in generator:

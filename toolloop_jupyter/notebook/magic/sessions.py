@@ -187,12 +187,12 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
             "session": session or "",
             **({"at": round(time.time(), 3)} if are_times_kept() else {}),
             "turns": named.cells_of_turns(),
-            "messages": hide_in([_without_files(message) for message in named.session.messages()]),
+            "messages": hide_in([_leave_out_files(message) for message in named.session.messages()]),
         }
     }
 
 
-def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _leave_out_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a person's message without its pictures and files: each later cell would keep another copy of each file."""
     if message["role"] != "user":
         return message
