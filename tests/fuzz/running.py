@@ -202,7 +202,7 @@ def watch(
 
 
 class _Looks(Observer):
-    """Checks the history before each step. (A reader may see an event only after the next ones have happened.)"""
+    """Notes the history before each step. (A reader may see an event only after the next ones have happened.)"""
 
     def __init__(self, seen: Seen, session: AsyncSession) -> None:
         self._seen, self._session = seen, session

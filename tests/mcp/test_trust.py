@@ -433,7 +433,7 @@ class History:
         self.acts = iter(())
 
     def local(self, text: str) -> str:
-        """Print the text here."""
+        """Note the text."""
         self.happened.append(("local", text))
         return text
 

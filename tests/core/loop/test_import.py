@@ -39,7 +39,7 @@ class Importing(Host):
         self.log.append("ends")
 
     def end(self):
-        """Let a long time pass, note the limits, and end the import. The run is waiting by now."""
+        """Let a long time pass, let the limits look at the clock, and end the import. The run is waiting by now."""
         self.clock.now += 10 * TIMEOUT
         for limit in self.clock.limits:
             limit._look()

@@ -221,7 +221,7 @@ def test_many_connections_calls_and_cancels_leave_nothing(kernel):
     assert kernel.execute(f"import time\n{ONCE}{COUNT}").status == "ok"
     first = kernel.execute("await many(4)")
     assert first.status == "ok", first.text
-    # The thread of a tool waits for more work for a while. So no tool runs before the first count.
+    # The thread of a tool waits for more work for a while. So the first count waits until these threads have ended.
     kernel.execute(
         "await until(lambda: not any(one.name in ('toolloop-tool', 'toolloop-idle') for one in threading.enumerate()))"
     )

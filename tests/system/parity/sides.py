@@ -28,7 +28,7 @@ PRICE = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
 """The prices in US dollars. Without a price, the test could not compare the costs."""
 
 END_OF_WORK = threading.Event()
-"""Set when a run is over. The thread of a tool that LiteLLM's loop has left behind ends then."""
+"""Set when a run is over. A slow tool, which LiteLLM's loop may have left behind in a thread, then ends."""
 EVENT_FIELDS = {
     "Text": ("delta",),
     "Reasoning": ("delta",),
