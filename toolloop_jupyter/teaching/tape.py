@@ -184,7 +184,7 @@ def _take_line(entry: JsonObject, calls: list[RecordedCall], *, first: bool) -> 
     elif entry.keys() & {"tool", "sent", "delta", "end"}:
         call = calls[-1]
         if call.is_whole:
-            raise ValueError("it comes after the end of its call")
+            raise ValueError("the line comes after the end of its call")
         if "tool" in entry:
             call.tools.append(entry["tool"])
         elif "sent" in entry:

@@ -454,7 +454,7 @@ def place_pictures(
 
     The place "tool" is the tool message itself; "user" is a new user message after the tool messages; None: the model takes
     no pictures from tools, so they are left out. The message with the index `prompt_at` is this turn's prompt: all its pictures
-    stay. Of all other pictures, the newest stay. A request has at most MOST_SENT pictures in all. `find_place` is called only
+    stay. Of all other pictures, the newest stay, until the request has MOST_SENT pictures. `find_place` is called only
     if a tool or an assistant message has a picture.
     """
     contents = map(methodcaller("get", "content"), messages)

@@ -497,7 +497,8 @@ class TimeLimit:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-        # A task that still runs may keep this object in memory. Without the callback, the run does not stay in memory, too.
+        # A task that still runs may keep this object in memory. The callback is removed, so that it does not keep the run in
+        # memory, too.
         del self._reached
         with contextlib.suppress(ValueError):  # the garbage collector may call this in another context
             _limits.reset(self._token)

@@ -134,7 +134,7 @@ class ProviderError(Exception):
 
 
 class PlainRefusal(ProviderError):
-    """Raised by a model that is Python code, with a message to the person. It is shown unchanged, not as a provider's error."""
+    """Raised by a model that is Python code. The person sees its message unchanged, not as a provider's error."""
 
 
 class AnswerBroken(Exception):

@@ -90,7 +90,7 @@ class RunState:
 class RowHost(Host):
     """The `Host` of the single rows. Most calls go on to `outer`, the host of the whole run.
 
-    `outer` does not hear when the turn of a row begins or ends: for `outer`, the whole run is one turn.
+    `outer` is not told when the turn of a row begins or ends: for `outer`, the whole run is one turn.
     """
 
     def __init__(self, outer: Host, ask: AskPerson | None) -> None:

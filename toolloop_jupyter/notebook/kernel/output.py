@@ -197,7 +197,7 @@ _lock = threading.RLock()
 
 
 def _install_hooks() -> list[_StreamHook | MethodHooks]:
-    """Install the missing hooks, and return all. Add 1 to the `users` of each hook: the number of redirections that need it."""
+    """Install the missing hooks, and return all hooks. Add 1 to the `users` of each hook: the number of redirections that need it."""
     hooks: list[_StreamHook | MethodHooks] = []
     with _lock:
         for name in ("stdout", "stderr"):

@@ -85,7 +85,7 @@ class CallOutputs(PrintKeeper):
         self._displays: dict[str, _Part] = {}
         """The id of each display -> its part."""
         self.taken = 0
-        """How many outputs there have been."""
+        """The number of outputs so far."""
         self._items: deque[object] = deque(maxlen=LAST_ITEMS)
         self._item_count = 0
         self._seen: object = None
