@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from .. import text as hiding
 from ..events import ArgumentTypeInvalid, Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..execution import shorten_repr
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, uses_proxy
+from ..text import HIDDEN, hide_in_repr, holds_key
 from ..tools import Tool
 from .output import Output
 from .permissions import Approvals
@@ -23,7 +23,7 @@ _GATEWAY_HEADERS = frozenset(
 )
 
 
-@hiding.hide_in_repr
+@hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
     """Options of the Tool Loop. Every function that takes these options also takes LiteLLM's own `ToolLoopOptions`.
@@ -69,7 +69,7 @@ class ToolLoopOptions:
                 )
 
     def __repr__(self) -> str:
-        shown = {k: hiding.HIDDEN if hiding.holds_key(k, v) else v for k, v in self.completion_kwargs.items()}
+        shown = {k: HIDDEN if holds_key(k, v) else v for k, v in self.completion_kwargs.items()}
         fields = {**vars(self), "completion_kwargs": shown}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
@@ -141,7 +141,7 @@ def _find_route(
     if key:
         secrets["api_key"] = key
     options = {"api_base": base} if base else {}
-    if base and hiding.holds_key("api_base", base):  # the address contains a password or an API key
+    if base and holds_key("api_base", base):  # the address contains a password or an API key
         secrets, options = {**options, **secrets}, {}
     return Route(name, options, secrets, answers)
 
@@ -188,7 +188,7 @@ class Limits:
     """The most seconds for one turn."""
 
 
-@hiding.hide_in_repr
+@hide_in_repr
 @dataclass(frozen=True)
 class Config:
     """The configuration of a run. All values were checked."""
@@ -230,7 +230,7 @@ class Config:
         """
         route, given = self.route, self.options.completion_kwargs
         if not route.uses_run_options:
-            given = {k: v for k, v in given.items() if not (is_of_route(k) or hiding.holds_key(k, v))}
+            given = {k: v for k, v in given.items() if not (is_of_route(k) or holds_key(k, v))}
         on_gateway, stream = route.model.startswith(PROXY), given.get("stream") is not False
         managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
         managed |= {*route.options, *route.secrets} - {"extra_headers"}
@@ -244,7 +244,7 @@ class Config:
         for name, value in given.items():
             if name not in managed:
                 kept = _leave_out(value, within.get(name))
-                (secrets if hiding.holds_key(name, kept) else options)[name] = kept
+                (secrets if holds_key(name, kept) else options)[name] = kept
         headers = {**(secrets.get("extra_headers") or {}), **(route.secrets.get("extra_headers") or {})}
         secrets |= route.secrets
         if headers:

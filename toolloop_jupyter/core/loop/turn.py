@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from .. import text as hiding
 from ..conversation import History, Prompt
 from ..events import (
     Event,
@@ -39,6 +38,7 @@ from ..models import (
     takes_tool_choice_none,
 )
 from ..results import PicturePlace
+from ..text import remember_secrets
 from ..tools import SentArguments, Tool
 from .config import Config
 from .output import Output, OutputProblem
@@ -196,7 +196,7 @@ class Turn:
     def _set_completion_options(self) -> None:
         """Set the options of the model calls. Remember the API keys in them: every text that leaves the run then hides the keys."""
         self.completion_options = self.config.completion_options()
-        hiding.remember_secrets(self.completion_options[1])
+        remember_secrets(self.completion_options[1])
 
     def spend(self, span: Span, usage: Usage, cost: float | None, known_cost: float = 0.0) -> None:
         """Add a model call to the cost of the turn and to SPENDING, and tell the observers the cost of the turn."""

@@ -226,8 +226,8 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     original = getattr(error, "original_exception", None) or error
     kind, original_kind = _list_kinds(error)[0], _list_kinds(original)[0]
     text = clean(get_message(error, MOST_READ), request)
-    if unset := explain_first_mistake(request.model, text):
-        return unset
+    if explained := explain_first_mistake(request.model, text):
+        return explained
     for name in (kind, original_kind):
         text = text.replace(f"litellm.{name}: ", "").replace(f"{name}: ", "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
