@@ -41,8 +41,7 @@ def arrive(kernel, server, cell, point):
 def press(kernel, point):
     kernel.interrupt()
     if point.startswith("twice"):
-        time.sleep(
-            0.1 if point == "twice" else 0.02
-        )  # nothing is read between them: the two interrupts must come shortly after each other
+        # Nothing is read between them: the two interrupts must come shortly after each other.
+        time.sleep(0.1 if point == "twice" else 0.02)
         kernel.interrupt()
     return time.monotonic()

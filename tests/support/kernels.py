@@ -354,9 +354,8 @@ class LiveKernel:
             button: Widget = self.wait_until(found, timeout, f"a button with {label!r}")
             if self._clicks <= self._idle:
                 return button
-            self.settle(
-                0.05
-            )  # an earlier click may disable this button soon; or the earlier click's callback waits for a click on this button
+            # An earlier click may disable this button soon; or the earlier click's callback waits for a click on this button.
+            self.settle(0.05)
             if found() is button:
                 return button
 

@@ -370,9 +370,8 @@ class _Reply:
 
     async def pause(self, until: float | asyncio.Event) -> None:
         """Wait for some seconds, or for the event. End at once if the client closes the connection."""
-        gone = asyncio.ensure_future(
-            self.reader.read(1)
-        )  # while the client waits for an answer, it sends nothing; so a read only returns if it closes the connection
+        # While the client waits for an answer, it sends nothing; so a read only returns if it closes the connection.
+        gone = asyncio.ensure_future(self.reader.read(1))
         over = asyncio.ensure_future(
             until.wait() if isinstance(until, asyncio.Event) else asyncio.sleep(until)
         )

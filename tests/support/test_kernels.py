@@ -45,9 +45,8 @@ def test_outputs_of_each_kind(kernel):
 
 def test_errors_and_abort(kernel):
     """A cell that fails has its error. The cells queued behind it are aborted, unless the request says otherwise."""
-    _, bad, after = kernel.run_all(
-        "import time; time.sleep(0.5)", "1/0", "print('after')"
-    )  # the last cell was in the queue early enough
+    # The last cell was in the queue early enough.
+    _, bad, after = kernel.run_all("import time; time.sleep(0.5)", "1/0", "print('after')")
     assert (bad.status, bad.error) == ("error", "ZeroDivisionError: division by zero")
     assert (after.status, after.stdout, after.seconds) == ("aborted", "", 0.0)
     bad, after = kernel.run_all("1/0", "print('after')", stop_on_error=False)

@@ -239,9 +239,8 @@ class Link:
         if isinstance(error, MCPError):
             gone = self._target.kind == "http" and "session terminated" in str(error).lower()
             return error.code == CONNECTION_CLOSED or gone
-        if isinstance(
-            error, TimeoutError
-        ):  # `run_sync` raised this error: the server may still work on the call
+        # `run_sync` raised this error: the server may still work on the call.
+        if isinstance(error, TimeoutError):
             return False
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 

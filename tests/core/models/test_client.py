@@ -249,9 +249,8 @@ async def test_a_server_that_streams_no_tools(serve):
         return real(received) if received.body.get("stream") else refusing("none", 0, "")(received)
 
     server.script = step
-    once = ToolLoopOptions(
-        completion_kwargs={"max_retries": 0}
-    )  # the provider's client asks again after a 500
+    # The provider's client asks again after a 500.
+    once = ToolLoopOptions(completion_kwargs={"max_retries": 0})
     result = await run(server, tools=[f], options=once)
     assert (result.stop_reason, result.text) == ("done", "Done.")
     assert [bool(received.body.get("stream")) for received in server.requests] == [True, False, False]

@@ -253,9 +253,8 @@ async def test_switches_of_the_module_take_no_run_elsewhere(serve, monkeypatch, 
         monkeypatch.setattr(litellm, switch, value)
         result = await session.arun("Go.")
     assert f"litellm.{switch} " in result.error
-    if (
-        switch != "use_litellm_proxy"
-    ):  # a new run uses the switch: it goes to the gateway's address, with the gateway's key
+    # A new run uses the switch: it goes to the gateway's address, with the gateway's key.
+    if switch != "use_litellm_proxy":
         with pytest.raises(ValueError, match=rf"litellm\.{switch} is refused"):
             await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
     assert server.requests == []

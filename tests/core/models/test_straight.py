@@ -231,9 +231,8 @@ async def test_the_demo_model_both_ways(door):
         "words": {"prompts": ("Look up the word 'tree'.", "Look up 'bad', please.")},
         "json": {"output": Verdict, "prompts": ("Look up the word 'tree' and judge.", "Once more.")},
     }
-    await seen(
-        "toolloop/demo", prompts=("Hi",)
-    )  # only the first answer explains that this is a demonstration
+    # Only the first answer explains that this is a demonstration.
+    await seen("toolloop/demo", prompts=("Hi",))
     straight = [await seen("toolloop/demo", **run) for run in runs.values()]
     door()
     assert straight == [await seen("toolloop/demo", **run) for run in runs.values()]

@@ -89,9 +89,8 @@ def calls(draw):
     """Draw a function, the types of its parameters, and arguments that these types accept."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
     drawn = [draw(TYPES) for _ in names]
-    first = draw(
-        st.integers(0, len(names))
-    )  # parameters before this index are positional-only, those after it are keyword-only
+    # Parameters before this index are positional-only, those after it are keyword-only.
+    first = draw(st.integers(0, len(names)))
     second = draw(st.integers(first, len(names)))
     optional = draw(st.integers(0, len(names)))
     parts = []

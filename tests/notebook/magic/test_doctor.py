@@ -201,9 +201,8 @@ def test_litellm_in_a_folder_that_cannot_be_written(litellm_folder, monkeypatch)
     """Another cause is a folder that cannot be written. If the folder can be written or has bytecode, there is no finding."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert not list(commands._describe_bytecode())
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: path != litellm_folder
-    )  # root may write into every folder
+    # Root may write into every folder.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != litellm_folder)
     (finding,) = commands._describe_bytecode()
     assert f"you may not write into {litellm_folder}" in finding.says
     assert str(litellm_folder) in finding.remedy

@@ -613,9 +613,8 @@ def test_a_thousand_steps_stay_small():
             ToolResult(str(n), "x" * 3000, value="x" * 3000, ran=True),
         ]
     blocks = steps.render(result_of(events))
-    assert (
-        sum("<details" in block.html for block in blocks[:-1]) == 100
-    )  # the last line has the timeline in its fold
+    # The last line has the timeline in its fold.
+    assert sum("<details" in block.html for block in blocks[:-1]) == 100
     assert len(steps.make_bundle(blocks)["text/html"]) < 1_500_000
 
 

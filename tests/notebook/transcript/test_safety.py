@@ -57,9 +57,8 @@ def test_no_formula_comes_of_other_text(name):
         outside = re.sub(
             r'<span class="mathjax_process tex2jax_process">.*?</span>', "", outside, flags=re.DOTALL
         )
-        outside = re.sub(
-            r'<[^>"]*(?:"[^"]*"[^>"]*)*>', "|", outside
-        )  # MathJax does not search across the borders of elements
+        # MathJax does not search across the borders of elements.
+        outside = re.sub(r'<[^>"]*(?:"[^"]*"[^>"]*)*>', "|", outside)
         assert not re.search(r"\$[^|]*\$|\\[(\[][^|]|\\begin", outside), place
 
 

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.kernel
 def kernel():
     """A kernel with tools, an output model, a session and a scripted model."""
     with LiveKernel() as live:
-        live.execute(
-            "%load_ext toolloop_jupyter\nimport litellm", timeout=120
-        )  # litellm knows the names of the models
+        # LiteLLM knows the names of the models.
+        live.execute("%load_ext toolloop_jupyter\nimport litellm", timeout=120)
         live.execute(
             "from pydantic import BaseModel\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel\n"
             "def search_code(q: str) -> str: 'Search.'\n"

@@ -159,9 +159,8 @@ def test_stop_after_a_cell_ended_inside_a_callback(live):
     live.click("Approve")
     live.wait(first)
     second = live.submit("print(await attended(run))")
-    live.settle(
-        0.3
-    )  # ipykernel 6 begins the cell now, while the callback waits; ipykernel 7.4 begins it after the callback has ended
+    # ipykernel 6 begins the cell now, while the callback waits; ipykernel 7.4 begins it after the callback has ended.
+    live.settle(0.3)
     inner = live.click("Inner")
     live.wait_until(lambda: not inner.open)
     assert stop(live, second) < 0.5

@@ -81,10 +81,11 @@ def test_a_question_is_a_form_on_a_card(kernel):
     shown = " ".join(str(one.state.get("value")) for one in kernel.open_widgets("HTMLModel"))
     assert "Where to?" in shown
     (city,) = [one for one in kernel.open_widgets("TextModel") if one.description == "city"]
+    # A front-end sends a second change only after the kernel has handled the first one.
     for value in (
         "Roma",
         "Rome",
-    ):  # a front-end sends a second change only after the kernel has handled the first one
+    ):
         sent = kernel.send_comm(city, {"method": "update", "state": {"value": value}, "buffer_paths": []})
         kernel.wait_until(lambda sent=sent: has_ended(kernel, sent))
     kernel.click("Send")

@@ -227,9 +227,8 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
         done = run(kernel, say(f"back{way}", text, "--keep-history"), f"/home/me/b{number}")
         outputs.append({"outputs": [{"data": output.data} for output in done.outputs]})
     notebook, saved = tmp_path / "n.ipynb", tmp_path / "s.json"
-    notebook.write_text(
-        json.dumps({"cells": outputs[::-1]})
-    )  # the newest conversation counts, not the last one in the file
+    # The newest conversation counts, not the last one in the file.
+    notebook.write_text(json.dumps({"cells": outputs[::-1]}))
     run(kernel, f"%toolloop save back{way} {saved.as_posix()}")
     assert "/home/me" not in notebook.read_text() + saved.read_text(), "ids are hashed: VS Code's hold a path"
     fresh = start_kernel()

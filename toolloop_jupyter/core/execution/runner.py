@@ -102,9 +102,8 @@ async def attempt_apart(
         return value
 
     task = loop.create_task(attempt(work_and_wake()))
-    task.add_done_callback(
-        wake
-    )  # needed after an error or a cancel: `work_and_wake` has then not called `wake`
+    # Needed after an error or a cancel: `work_and_wake` has then not called `wake`.
+    task.add_done_callback(wake)
     try:
         await ended
     except asyncio.CancelledError:
@@ -426,9 +425,8 @@ class _Worker(threading.Thread):
                 with STOP_LOCK:
                     job.ended = True
                     takes_more = not self._asked_to_stop
-                    if (
-                        takes_more
-                    ):  # this comes before the outcome is delivered: then the next call can find this thread
+                    # This comes before the outcome is delivered: then the next call can find this thread.
+                    if takes_more:
                         self.name = IDLE_THREAD
                         _waiting.append(self)
                 job.deliver(outcome)

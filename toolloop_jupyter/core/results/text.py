@@ -142,9 +142,8 @@ class _Reader:
         ):
             self.full_length = self.full_length if depth else described[1]
             return cut(described[0], _NESTED_LIMIT) if depth else described[0]
-        own_text = getattr(
-            type(value), "_repr_model_", None
-        )  # instances of proxies seem to have every attribute
+        # Instances of proxies seem to have every attribute.
+        own_text = getattr(type(value), "_repr_model_", None)
         if callable(own_text) and isinstance(text := own_text(value), str):
             return text
         if isinstance(value, BaseModel):
