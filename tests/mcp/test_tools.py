@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import time
 import warnings
 
@@ -286,6 +287,16 @@ def test_unusable_schemas(schema):
     """A schema is refused if providers refuse it, or if arguments cannot be checked against it."""
     with pytest.raises(UnusableSchema):
         check_schema(schema)
+
+
+def test_tuples_inside_tuples_do_not_double_at_each_level():
+    """A schema with tuples that are nested 45 levels deep is read, and what the model gets stays short."""
+    part = {"type": "string"}
+    for _ in range(45):
+        part = {"type": "array", "prefixItems": [part]}
+    schema = {"type": "object", "properties": {"a": part}}
+    check_schema(schema)
+    assert len(json.dumps(make_offered(schema))) < 50_000
 
 
 @pytest.mark.parametrize(

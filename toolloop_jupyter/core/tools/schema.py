@@ -51,6 +51,9 @@ _ANY_VALUE: JsonSchema = {
 """A schema that allows any JSON value and lists all types. An empty schema would mean the same, but for Gemini, LiteLLM 1.110
 turns an empty schema into the schema of an object.
 """
+_LONGEST_TUPLE = 2_000
+"""`items` repeats the parts of a tuple that contains tuples only if the parts have at most this many characters. Each level of
+nesting doubles the length, so without this limit 30 levels from a server would fill the memory."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -304,6 +307,8 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if node.get("type") == "array" and "items" not in node:
         # Some providers do not know `prefixItems`. For these, `items` says what each item of a tuple may be.
         parts = node.get("prefixItems") or [_ANY_VALUE]
+        if "prefixItems" in (text := str(parts)) and len(text) > _LONGEST_TUPLE:
+            parts = [_ANY_VALUE]
         distinct = [part for index, part in enumerate(parts) if part not in parts[:index]]
         node["items"] = copy.deepcopy({"anyOf": distinct} if len(distinct) > 1 else distinct[0])
     for name, part in (node.get("properties") or {}).items():
