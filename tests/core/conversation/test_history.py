@@ -26,7 +26,7 @@ def asks(*ids, args="{}", **more):
     return {"role": "assistant", "content": None, "tool_calls": calls, **more}
 
 
-def told(call_id, content="ok"):
+def make_tool_message(call_id, content="ok"):
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
@@ -35,24 +35,30 @@ def told(call_id, content="ok"):
     [
         ([USER, asks("c1")], "['c1'] at the end have no tool message"),
         ([USER, asks("c1"), USER], "message 2: the calls ['c1'] before it have no tool message"),
-        ([USER, told("c1")], "but no call before it needs one"),
+        ([USER, make_tool_message("c1")], "but no call before it needs one"),
         (
-            [USER, asks("c1", "c2"), told("c2"), told("c1")],
+            [USER, asks("c1", "c2"), make_tool_message("c2"), make_tool_message("c1")],
             "message 2: a tool message for 'c2', expected 'c1'",
         ),
         (
-            [USER, asks("c1"), told("c1"), told("c1")],
+            [USER, asks("c1"), make_tool_message("c1"), make_tool_message("c1")],
             "message 3: a tool message for 'c1', but no call before it",
         ),
-        ([USER, asks("c1"), told("c1", "")], "message 2: a tool message needs text, got ''"),
-        ([USER, asks("c1"), told("c1", {"a": 1})], "needs text, got {'a': 1}"),
-        ([USER, asks("c1", args='{"a":'), told("c1")], "the arguments of 'c1' are not a JSON object as text"),
-        ([USER, asks("c1", args="null"), told("c1")], "not a JSON object"),
-        ([USER, asks("c1", args={"a": 1}), told("c1")], "not a JSON object as text"),
-        ([USER, asks("c1", args='{"a":NaN}'), told("c1")], "not a JSON object"),
-        ([USER, asks("c1", "c1"), told("c1"), told("c1")], "two tool calls with the id 'c1'"),
+        ([USER, asks("c1"), make_tool_message("c1", "")], "message 2: a tool message needs text, got ''"),
+        ([USER, asks("c1"), make_tool_message("c1", {"a": 1})], "needs text, got {'a': 1}"),
         (
-            [USER, asks("c1"), told("c1"), asks("c1"), told("c1")],
+            [USER, asks("c1", args='{"a":'), make_tool_message("c1")],
+            "the arguments of 'c1' are not a JSON object as text",
+        ),
+        ([USER, asks("c1", args="null"), make_tool_message("c1")], "not a JSON object"),
+        ([USER, asks("c1", args={"a": 1}), make_tool_message("c1")], "not a JSON object as text"),
+        ([USER, asks("c1", args='{"a":NaN}'), make_tool_message("c1")], "not a JSON object"),
+        (
+            [USER, asks("c1", "c1"), make_tool_message("c1"), make_tool_message("c1")],
+            "two tool calls with the id 'c1'",
+        ),
+        (
+            [USER, asks("c1"), make_tool_message("c1"), asks("c1"), make_tool_message("c1")],
             "message 3: two tool calls with the id 'c1'",
         ),
         ([USER, asks("")], "a tool call without an id"),
@@ -64,15 +70,18 @@ def told(call_id, content="ok"):
         ([{"role": "bot", "content": "x"}], "role 'bot' is none of"),
         (["text"], "message 0 must be a dict such as"),
         (
-            [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")],
+            [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), make_tool_message("c1")],
             "function_call is no longer used",
         ),
         ([{"role": "user", "content": ["Hello"]}], "message 0: a part of its content is not a dict"),
-        ([USER, asks("c1"), told("c1", ["ok"])], "message 2: a part of its content is not a dict"),
+        (
+            [USER, asks("c1"), make_tool_message("c1", ["ok"])],
+            "message 2: a part of its content is not a dict",
+        ),
         ([{"role": "assistant", "content": 5}], "assistant content must be text, got int"),
         ([{"role": "assistant", "tool_calls": 1.5}], "tool_calls must be a list"),
-        ([USER, asks("c1", function_call=" "), told("c1")], "function_call is no longer used"),
-        ([USER, asks(3), told(3)], "a tool call without an id"),
+        ([USER, asks("c1", function_call=" "), make_tool_message("c1")], "function_call is no longer used"),
+        ([USER, asks(3), make_tool_message(3)], "a tool call without an id"),
         (
             [{"role": "assistant", "tool_calls": [{"id": ["c1"], "function": "f"}]}],
             "a tool call without an id",
@@ -94,8 +103,8 @@ def test_validate_says_what_is_wrong_where(messages, problem):
         [
             USER,
             asks("c1", "c2", content="Let me."),
-            told("c1"),
-            told("c2"),
+            make_tool_message("c1"),
+            make_tool_message("c2"),
             {"role": "assistant", "content": "Hi"},
         ],
         [
@@ -115,21 +124,36 @@ def test_valid_histories_are_left_alone(messages):
 @pytest.mark.parametrize(
     ("messages", "right"),
     [
-        ([USER, asks("c1")], [USER, asks("c1"), told("c1", history.NOT_RUN)]),
+        ([USER, asks("c1")], [USER, asks("c1"), make_tool_message("c1", history.NOT_RUN)]),
         (
-            [USER, asks("c1", "c2"), told("c2", "B"), told("c1", "A")],
-            [USER, asks("c1", "c2"), told("c1", "A"), told("c2", "B")],
+            [USER, asks("c1", "c2"), make_tool_message("c2", "B"), make_tool_message("c1", "A")],
+            [USER, asks("c1", "c2"), make_tool_message("c1", "A"), make_tool_message("c2", "B")],
         ),
         (
-            [USER, told("c9"), {"role": "assistant", "content": "Hi"}],
+            [USER, make_tool_message("c9"), {"role": "assistant", "content": "Hi"}],
             [USER, {"role": "assistant", "content": "Hi"}],
         ),
-        ([USER, asks("c1", args={"a": 1}), told("c1")], [USER, asks("c1", args='{"a": 1}'), told("c1")]),
-        ([USER, asks("c1", args=""), told("c1")], [USER, asks("c1", args="{}"), told("c1")]),
-        ([USER, asks("c1", args='{"a":'), told("c1")], [USER, asks("c1", args="{}"), told("c1")]),
-        ([USER, asks("c1"), told("c1", {"a": 1})], [USER, asks("c1"), told("c1", '{"a": 1}')]),
+        (
+            [USER, asks("c1", args={"a": 1}), make_tool_message("c1")],
+            [USER, asks("c1", args='{"a": 1}'), make_tool_message("c1")],
+        ),
+        (
+            [USER, asks("c1", args=""), make_tool_message("c1")],
+            [USER, asks("c1", args="{}"), make_tool_message("c1")],
+        ),
+        (
+            [USER, asks("c1", args='{"a":'), make_tool_message("c1")],
+            [USER, asks("c1", args="{}"), make_tool_message("c1")],
+        ),
+        (
+            [USER, asks("c1"), make_tool_message("c1", {"a": 1})],
+            [USER, asks("c1"), make_tool_message("c1", '{"a": 1}')],
+        ),
         ([USER, {"role": "assistant", "content": " "}, USER], [USER, USER]),
-        ([USER, asks("c1"), USER, told("c1", "late")], [USER, asks("c1"), told("c1", "late"), USER]),
+        (
+            [USER, asks("c1"), USER, make_tool_message("c1", "late")],
+            [USER, asks("c1"), make_tool_message("c1", "late"), USER],
+        ),
         (
             [{"role": "user", "content": ["Hello", None, 5]}],
             [{"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "5"}]}],
@@ -145,7 +169,15 @@ def test_repair_changes_as_little_as_possible(messages, right):
 def test_repair_gives_ids_where_they_are_missing_or_taken():
     """A call without an id keeps its result; a second use of an id gets another one, with its result."""
     mended = history.repair(
-        [USER, asks(None), told(None, "A"), asks("c1"), told("c1", "B"), asks("c1"), told("c1", "C")]
+        [
+            USER,
+            asks(None),
+            make_tool_message(None, "A"),
+            asks("c1"),
+            make_tool_message("c1", "B"),
+            asks("c1"),
+            make_tool_message("c1", "C"),
+        ]
     )
     assert history.validate(mended) == []
     assert [m["content"] for m in mended if m["role"] == "tool"] == ["A", "B", "C"]
@@ -161,8 +193,8 @@ def test_repair_leaves_out_the_old_function_messages():
         {"role": "assistant", "content": "Done."},
     ]
     assert history.repair(old) == [USER, old[-1]]
-    both = [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")]
-    assert history.repair(both) == [USER, asks("c1"), told("c1")]
+    both = [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), make_tool_message("c1")]
+    assert history.repair(both) == [USER, asks("c1"), make_tool_message("c1")]
 
 
 def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
@@ -172,7 +204,7 @@ def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
     kept = [
         USER,
         asks("c1", thinking_blocks=[{"type": "thinking", "thinking": "x", "signature": "S"}]),
-        told("c1"),
+        make_tool_message("c1"),
     ]
     history.dump(kept, tmp_path / "h.json")
     assert history.load_messages(tmp_path / "h.json") == kept
@@ -313,7 +345,7 @@ class Described(DescribedTool):
 TOOLS = [Described(slow), Described(fast), Described(bad)]
 
 
-async def stopped_at_random(seed, monkeypatch):
+async def stop_at_random(seed, monkeypatch):
     """Run a session with two turns. The first turn is stopped at a random suspension, if it comes so far. The second one is
     not stopped.
     """
@@ -347,7 +379,7 @@ async def stopped_at_random(seed, monkeypatch):
 
 
 async def stopped_often(count, first, monkeypatch):
-    reasons = [await stopped_at_random(seed, monkeypatch) for seed in range(first, first + count)]
+    reasons = [await stop_at_random(seed, monkeypatch) for seed in range(first, first + count)]
     assert {"cancelled", "timeout", "done", "runtime_error"} <= set(reasons)
 
 
@@ -436,7 +468,7 @@ HI = {"role": "assistant", "content": "Hi"}
         ([user("a"), user("b"), user("c"), HI], [user("a\n\nb\n\nc"), HI]),
         ([user([PICTURE]), user("b")], [user([PICTURE, {"type": "text", "text": "b"}])]),
         ([user("a", name="Ann"), user("b")], [user("a", name="Ann"), user("b")]),
-        ([asks("c1"), told("c1"), user("a")], [asks("c1"), told("c1"), user("a")]),
+        ([asks("c1"), make_tool_message("c1"), user("a")], [asks("c1"), make_tool_message("c1"), user("a")]),
         ([], []),
     ],
 )

@@ -380,7 +380,7 @@ async def test_never_means_never():
 # --- what a conversation makes of them ----------------------------------------------------------------------------
 
 
-def asked(count, first=0):
+def make_question(count, first=0):
     """Return a user message with this number of pictures, each a different one."""
     return [
         text_part("Look."),
@@ -408,28 +408,32 @@ def test_the_newest_pictures_are_sent_and_the_prompts_own_always():
     each older one.
     """
     history = History()
-    turn(history, asked(10))
-    second = turn(history, asked(10, 10))
-    assert sent_pictures(second)[-10:] == asked(10, 10)[1:]
+    turn(history, make_question(10))
+    second = turn(history, make_question(10, 10))
+    assert sent_pictures(second)[-10:] == make_question(10, 10)[1:]
     assert len(sent_pictures(second)) == history_module.MOST_SENT
     assert sum(text_part(history_module.OUT_OF_DATE) == part for part in second[0]["content"]) == 4
-    third = turn(history, asked(20, 40))
-    assert sent_pictures(third) == asked(20, 40)[1:]
-    assert sent_pictures(history.copy()) == [*asked(10)[1:], *asked(10, 10)[1:], *asked(20, 40)[1:]]
+    third = turn(history, make_question(20, 40))
+    assert sent_pictures(third) == make_question(20, 40)[1:]
+    assert sent_pictures(history.copy()) == [
+        *make_question(10)[1:],
+        *make_question(10, 10)[1:],
+        *make_question(20, 40)[1:],
+    ]
 
 
 def test_a_tools_pictures_do_not_push_out_the_prompts():
     """A prompt's picture is sent with each request of its turn, even if tools return many pictures."""
     history = History()
     history.begin_turn(None)
-    history.add_user(asked(1))
+    history.add_user(make_question(1))
     for number in range(20):
         function = {"name": "shot", "arguments": "{}"}
         call = {"id": f"c{number}", "type": "function", "function": function}
         history.add_assistant({"role": "assistant", "content": None, "tool_calls": [call]})
         history.answer(f"c{number}", "a shot", [picture_part(PICTURE)["image_url"]["url"]])
         request = history.for_request(lambda: "tool")
-        assert sent_pictures(request) == asked(1)[1:]
+        assert sent_pictures(request) == make_question(1)[1:]
     results = [m for m in request if m["role"] == "tool" and isinstance(m["content"], list)]
     assert len(results) == history_module.MOST_SENT - 1
 
@@ -437,11 +441,11 @@ def test_a_tools_pictures_do_not_push_out_the_prompts():
 def test_neighbouring_questions_are_joined_with_their_parts():
     """A question without an answer and the next question become one message with the pictures of both."""
     history = History()
-    for content in (asked(1), "And this?"):
+    for content in (make_question(1), "And this?"):
         history.begin_turn(None)
         history.add_user(content)
     (message,) = history.for_request()
-    assert message["content"] == [*asked(1), text_part("And this?")]
+    assert message["content"] == [*make_question(1), text_part("And this?")]
 
 
 async def test_rewind_save_and_load_keep_parts(tmp_path):

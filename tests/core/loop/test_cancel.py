@@ -1,6 +1,6 @@
 """A turn can be stopped at any moment, in every way. The history stays valid, results stay, and the next turn answers.
 
-`every_stop` finds the await points of a turn by itself. It stops a turn at its first suspension; then, in a new session, at
+`stop_everywhere` finds the await points of a turn by itself. It stops a turn at its first suspension; then, in a new session, at
 the second one; and so on, until a turn ends before the stop.
 """
 
@@ -87,7 +87,7 @@ def check(messages, result, finished):
         assert all("did not run" in text for text in unrun)
 
 
-async def one_turn(number, how, model):
+async def stop_one_turn(number, how, model):
     """Run a turn, and call `how(stream)` at suspension number `number`. Return (whether the turn came to this suspension, the
     turn's stop reason).
     """
@@ -124,17 +124,17 @@ async def one_turn(number, how, model):
     return bool(reached), result.stop_reason
 
 
-async def every_stop(how, model):
+async def stop_everywhere(how, model):
     """Stop a turn at each of its await points. Return the stop reason for each."""
     reasons = []
     while True:
-        reached, reason = await one_turn(len(reasons) + 1, how, model)
+        reached, reason = await stop_one_turn(len(reasons) + 1, how, model)
         if not reached:
             return reasons
         reasons.append(reason)
 
 
-def spoken(messages):
+def find_next_answer(messages):
     """Return the model's next answer. It depends only on the conversation, so every session begins with the first answer."""
     if messages[-1]["content"].endswith("And now?"):
         return "Next."
@@ -144,12 +144,12 @@ def spoken(messages):
 @pytest.mark.parametrize("reason", ["cancelled", "timeout"])
 async def test_every_await_point(reason):
     """A turn is stopped at each of its await points: its history is valid, and the next turn answers."""
-    model = ScriptedModel(spoken, repeat_last=True)
+    model = ScriptedModel(find_next_answer, repeat_last=True)
     how = {
         "cancelled": lambda stream: stream.cancel(),
         "timeout": lambda stream: stream._channel.stop("timeout"),
     }
-    reasons = await every_stop(how[reason], {"model": model})
+    reasons = await stop_everywhere(how[reason], {"model": model})
     print(f"{len(reasons)} await points")
     assert len(reasons) > 20
     assert set(reasons[:-4]) == {reason}, "only a stop after the answer comes too late"
@@ -184,7 +184,7 @@ async def test_every_await_point_over_http():
 
     with ScriptedServer(next_entry) as server:
         model = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-none"}
-        reasons = await every_stop(lambda stream: stream.cancel(), model)
+        reasons = await stop_everywhere(lambda stream: stream.cancel(), model)
         print(f"{len(reasons)} await points")
         assert len(reasons) > 40
         assert set(reasons[:-6]) == {"cancelled"}
@@ -209,7 +209,7 @@ def stuck():
     return session, running
 
 
-async def valid_and_goes_on(session, says="cancelled while it ran"):
+async def check_that_it_goes_on(session, says="cancelled while it ran"):
     """Check that the history is valid, that the open call says what happened to it, and that the next turn answers."""
     messages = await session.history()
     assert history.validate(messages) == []
@@ -231,14 +231,14 @@ async def test_stream_cancel(stuck):
     assert isinstance(events[-1], Done)
     assert events[-1].stop_reason == "cancelled"
     assert [type(e) for e in events[-3:-1]] == [ToolCall, ToolResult]
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def collected(stream):
     return [event async for event in stream]
 
 
-async def stopped_once(begun, session, within=5):
+async def stop_once(begun, session, within=5):
     """Stop a turn as soon as its tool has begun, and return the turn's events. The turn must end within this number of
     seconds.
     """
@@ -257,7 +257,7 @@ async def test_stream_cancel_from_another_thread(stuck):
     await running.wait()
     threading.Thread(target=stream.cancel).start()
     assert (await asyncio.wait_for(reading, 5))[-1].stop_reason == "cancelled"
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def test_cancel_before_the_first_event():
@@ -379,7 +379,7 @@ async def test_timeout(stuck):
     result = await session.arun("Go.")
     assert result.stop_reason == "timeout"
     replace_config(session, limits=Limits())
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def test_the_consumers_own_cancellation(stuck):
@@ -413,7 +413,7 @@ async def test_aclose(stuck):
     await running.wait()
     await stream.aclose()
     assert stream.result.stop_reason == "cancelled"
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def test_a_dropped_stream(stuck):
@@ -441,7 +441,7 @@ async def test_a_second_turn_while_one_runs(stuck):
         await session.arun("me too")
     stream.cancel()
     await reading
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def test_the_loop_shutting_down():
@@ -482,10 +482,10 @@ async def test_a_tool_that_swallows_the_stop():
 
     model = ScriptedModel([call("stubborn"), call("stubborn")], "Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[stubborn])
-    events = await stopped_once(running, session)
+    events = await stop_once(running, session)
     assert events[-1].stop_reason == "cancelled"
     assert [e.output for e in events if isinstance(e, ToolResult)] == ["finished anyway"]
-    await valid_and_goes_on(session, "finished anyway")
+    await check_that_it_goes_on(session, "finished anyway")
 
 
 async def test_on_a_busy_machine_a_thread_is_not_waited_for_longer(monkeypatch):
@@ -535,11 +535,11 @@ async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monk
     stubborn = tool(name="stubborn")({"async": wait, "generator": generate, "awaited": start}[kind])
     model = ScriptedModel([call("stubborn"), call("stubborn")], "Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[stubborn])
-    events = await stopped_once(begun, session, within=60)
+    events = await stop_once(begun, session, within=60)
     assert not ended.is_set()
     assert events[-1].stop_reason == "cancelled"
     assert "'stubborn' could not be stopped and runs on in the background" in events[-1].result.error
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
     let_go.set()
     await asyncio.wait_for(ended.wait(), 60)
 
@@ -592,7 +592,7 @@ async def test_a_python_loop_in_a_thread_is_stopped(monkeypatch):
     events = await asyncio.wait_for(reading, 60)
     assert events[-1].result.error == "the tool 'busy' was stopped"
     assert ended.wait(60)
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def test_a_sleeping_thread_is_left_behind():
@@ -615,7 +615,7 @@ async def test_a_sleeping_thread_is_left_behind():
     events = await asyncio.wait_for(reading, 60)  # the function still waits
     ended.set()
     assert "runs on in the background" in events[-1].result.error
-    await valid_and_goes_on(session)
+    await check_that_it_goes_on(session)
 
 
 async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
@@ -751,7 +751,7 @@ async def test_keyboard_interrupt_in_a_tool_ends_the_turn_not_the_kernel():
     )
     result = await session.arun("Go.")
     assert result.stop_reason == "cancelled"
-    await valid_and_goes_on(session, "ended the run")
+    await check_that_it_goes_on(session, "ended the run")
 
 
 async def test_a_tools_own_timeout_goes_on():

@@ -25,7 +25,7 @@ def session_with(*turns, options=None, **more):
     return model, aagent_session(Harness.TOOL_LOOP, model=model, tools=[f], options=options, **more)
 
 
-async def goes_on(session, model):
+async def check_that_it_goes_on(session, model):
     """Check that the history is valid, and that a turn without the limit is answered."""
     assert history.validate(await session.history()) == []
     model.turns = (*model.turns[: len(model.requests)], *ScriptedModel("Next.").turns)
@@ -40,7 +40,7 @@ async def test_max_turns_counts_tool_calls():
     result = await session.arun("Go.")
     assert (result.stop_reason, [r.output for r in result.tool_results]) == ("max_turns", ["f(1)", "f(2)"])
     assert "did not run" in (await session.history())[-1]["content"]
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 async def test_max_model_calls():
@@ -49,7 +49,7 @@ async def test_max_model_calls():
     result = await session.arun("Go.")
     assert (result.stop_reason, result.usage.calls, len(model.requests)) == ("max_model_calls", 3, 3)
     assert result.error == "stopped after 3 model calls in one turn"
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 async def test_max_cost(serve):
@@ -82,7 +82,7 @@ async def test_timeout_while_the_model_is_silent():
     result = event.result
     assert (result.stop_reason, result.text) == ("timeout", "I think ")
     assert (await session.history())[-1] == {"role": "assistant", "content": "I think "}
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_a_closing_answer(limit, reason):
     last = model.requests[-1]
     assert last.options["tool_choice"] == "none"
     assert last.messages[-1]["content"].startswith("No more tool calls")
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 async def test_a_closing_answer_that_calls_a_tool_all_the_same():
@@ -118,7 +118,7 @@ async def test_a_closing_answer_that_calls_a_tool_all_the_same():
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[note], options=options)
     result = await session.arun("Go.")
     assert (result.stop_reason, len(log), len(model.requests)) == ("max_model_calls", 2, 3)
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 async def test_a_closing_answer_that_fails():
@@ -130,7 +130,7 @@ async def test_a_closing_answer_that_fails():
     assert result.stop_reason == "max_model_calls"
     assert "stopped after 1 model calls" in result.error
     assert "no closing answer: BadRequestError" in result.error
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 async def test_a_closing_answer_in_the_wanted_form():
@@ -190,7 +190,7 @@ async def test_a_forced_call_that_only_repeats_itself_ends_the_turn(choice, on_l
     assert "completion_kwargs={'tool_choice': 'auto'}" in result.error
     assert (result.text == "In short.") is (on_limit == "answer")
     assert len(model.requests) == 3 + (on_limit == "answer")
-    await goes_on(session, model)
+    await check_that_it_goes_on(session, model)
 
 
 @pytest.mark.parametrize(

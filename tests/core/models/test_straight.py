@@ -132,7 +132,7 @@ TAKEN = ("ids that are numbers", "arguments that are a number")
 """Cases that LiteLLM accepts from a server, but refuses from a model of ours."""
 
 
-async def through_the_door(keywords: dict[str, Any]) -> Any:
+async def call_through_litellm(keywords: dict[str, Any]) -> Any:
     """Call the model through LiteLLM. This replaces `providers.ask`."""
     model = keywords["model"]
     client.ensure(model)
@@ -142,10 +142,10 @@ async def through_the_door(keywords: dict[str, Any]) -> Any:
 @pytest.fixture
 def door(monkeypatch):
     """After `door()`, our own models are called through LiteLLM."""
-    return lambda: monkeypatch.setattr(providers, "ask", through_the_door)
+    return lambda: monkeypatch.setattr(providers, "ask", call_through_litellm)
 
 
-async def seen(
+async def run_two_turns(
     model: Any, recording: Path | None = None, prompts=("Go.", "And now?"), **keywords: Any
 ) -> Any:
     """Run two turns. Return everything that can be seen of them: events, results, history, the requests to the model, and the
@@ -165,24 +165,24 @@ async def seen(
         )
         all_seen.append([(span.kind, span.name, span.is_error) for span in result.spans])
     all_seen.append(await session.history())
-    all_seen += [sent_to(request) for request in getattr(model, "requests", ())]
+    all_seen += [normalize_request(request) for request in getattr(model, "requests", ())]
     if recording:
         all_seen += lines_of(recording)
-    return without_chance(all_seen)
+    return write_without_chance(all_seen)
 
 
 def lines_of(recording: Path) -> list[Any]:
     return [json.loads(line) for line in recording.read_text("utf-8").splitlines()]
 
 
-def sent_to(request: Any) -> Any:
+def normalize_request(request: Any) -> Any:
     """Return a request without the fields that LiteLLM removes (those that are None) or adds (`max_retries`)."""
     messages = [{k: v for k, v in message.items() if v is not None} for message in request.messages]
     options = {k: v for k, v in request.options.items() if k != "max_retries"}
     return dataclasses.replace(request, messages=messages, options=options)
 
 
-def without_chance(value: Any) -> str:
+def write_without_chance(value: Any) -> str:
     """Return a value as text, without the parts that differ in each run: ids that we made, seconds, numbers of scripts."""
     text = json.dumps(value, sort_keys=True, default=plain, ensure_ascii=False, indent=1)
     text = re.sub(r"(scripted|replay)-\d+", r"\1-N", text)
@@ -204,9 +204,9 @@ async def test_both_ways(name, options, door, tmp_path):
     """A script gives the same events, results, history, requests and recording without LiteLLM and through it."""
     config = {"options": ToolLoopOptions(completion_kwargs=OPTIONS[options])}
     recordings = (None, None) if name == "sources" else (tmp_path / "straight.jsonl", tmp_path / "door.jsonl")
-    straight = await seen(ScriptedModel(*SCRIPTS[name]), recordings[0], **config)
+    straight = await run_two_turns(ScriptedModel(*SCRIPTS[name]), recordings[0], **config)
     door()
-    assert straight == await seen(ScriptedModel(*SCRIPTS[name]), recordings[1], **config)
+    assert straight == await run_two_turns(ScriptedModel(*SCRIPTS[name]), recordings[1], **config)
 
 
 @pytest.mark.parametrize("name", ["sources", "content in parts", "the old field"])
@@ -221,7 +221,7 @@ async def test_a_whole_answer_says_what_its_stream_says(name):
             options=ToolLoopOptions(completion_kwargs={"stream": stream}),
         )
         result = await session.arun("Go.")
-        turns.append(without_chance([result.text, result.error, await session.history()]))
+        turns.append(write_without_chance([result.text, result.error, await session.history()]))
     assert turns[0] == turns[1]
 
 
@@ -232,10 +232,10 @@ async def test_the_demo_model_both_ways(door):
         "json": {"output": Verdict, "prompts": ("Look up the word 'tree' and judge.", "Once more.")},
     }
     # Only the first answer explains that this is a demonstration.
-    await seen("toolloop/demo", prompts=("Hi",))
-    straight = [await seen("toolloop/demo", **run) for run in runs.values()]
+    await run_two_turns("toolloop/demo", prompts=("Hi",))
+    straight = [await run_two_turns("toolloop/demo", **run) for run in runs.values()]
     door()
-    assert straight == [await seen("toolloop/demo", **run) for run in runs.values()]
+    assert straight == [await run_two_turns("toolloop/demo", **run) for run in runs.values()]
 
 
 async def test_a_replay_both_ways(door, tmp_path):
@@ -245,26 +245,26 @@ async def test_a_replay_both_ways(door, tmp_path):
         ["Found.", end(usage={"prompt_tokens": 3, "completion_tokens": 4})],
         error("no", 503),
     )
-    await seen(ScriptedModel(*script), tmp_path / "lesson.jsonl")
+    await run_two_turns(ScriptedModel(*script), tmp_path / "lesson.jsonl")
     lines = (
         (tmp_path / "lesson.jsonl")
         .read_text("utf-8")
         .replace('"completion_tokens": 4', '"completion_tokens": 4, "cost": 0.25')
     )
     (tmp_path / "lesson.jsonl").write_text(lines, "utf-8")
-    straight = await seen(Replay(tmp_path / "lesson.jsonl", speed=0))
+    straight = await run_two_turns(Replay(tmp_path / "lesson.jsonl", speed=0))
     door()
-    assert straight == await seen(Replay(tmp_path / "lesson.jsonl", speed=0))
+    assert straight == await run_two_turns(Replay(tmp_path / "lesson.jsonl", speed=0))
 
 
 async def test_options_both_ways(door):
     """Our own models get the same options both ways: the options for a model, and none of LiteLLM's own options."""
     config = {"options": ToolLoopOptions(completion_kwargs=SENT)}
     one, other = ScriptedModel("x", repeat_last=True), ScriptedModel("x", repeat_last=True)
-    await seen(one, **config)
+    await run_two_turns(one, **config)
     door()
-    await seen(other, **config)
-    straight, through = (sent_to(model.requests[0]).options for model in (one, other))
+    await run_two_turns(other, **config)
+    straight, through = (normalize_request(model.requests[0]).options for model in (one, other))
     assert straight.pop("response_format")["json_schema"]["name"] == "Verdict"
     assert through.pop("response_format")["json_schema"]["name"] == "Verdict"
     assert straight == through
@@ -288,9 +288,9 @@ async def test_the_corpus_both_ways(case, door):
     ]
     if not turns:
         pytest.skip("no plain deltas")
-    straight = await seen(ScriptedModel(*turns, "Done.", "Next."))
+    straight = await run_two_turns(ScriptedModel(*turns, "Done.", "Next."))
     door()
-    through = await seen(ScriptedModel(*turns, "Done.", "Next."))
+    through = await run_two_turns(ScriptedModel(*turns, "Done.", "Next."))
     assert straight == through or (case.name in TAKEN and "validation error" in through)
 
 

@@ -41,7 +41,7 @@ def surroundings(monkeypatch):
     return pretend
 
 
-def told(what, click=NO_CLICK, *, awaits=True):
+def find_line(what, click=NO_CLICK, *, awaits=True):
     """Return the finding about `what`."""
     (found,) = [f for f in commands._describe_kernel(click, awaits=awaits) if f.what.startswith(what)]
     return found
@@ -57,23 +57,23 @@ def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
     monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
     monkeypatch.setattr(where, "get_kernel", object)  # a kernel without a msg_queue, like all versions 7
     monkeypatch.setattr(kernel, "delivers_clicks", REAL_ROUTE)
-    line = told("clicks while")
+    line = find_line("clicks while")
     assert (line.state, line.remedy) == ("bad", "pip install 'ipykernel>=7.4'")
     assert line.says == "this ipykernel delivers them over subshells only; no click came to try it"
-    assert (told("clicks while", CLICK).state, told("clicks while", CLICK).remedy) == ("ok", "")
+    assert (find_line("clicks while", CLICK).state, find_line("clicks while", CLICK).remedy) == ("ok", "")
 
 
 def test_what_was_tried_and_what_was_told(surroundings):
     """Without a click, the doctor concludes from the kernel's version how clicks arrive. With a click, it reports the click."""
-    assert "no click came to try it" in told("clicks while").says
-    assert told("clicks while", CLICK).says == "tried: your click came"
+    assert "no click came to try it" in find_line("clicks while").says
+    assert find_line("clicks while", CLICK).says == "tried: your click came"
 
 
 def test_autoawait_off(surroundings):
     """After `%autoawait off`, cells are not awaited. The doctor says so, and how to switch it on."""
-    assert told("awaited").state == "ok"
-    assert told("awaited", awaits=False).remedy == "%autoawait on"
-    assert "is off" in told("awaited", awaits=False).says
+    assert find_line("awaited").state == "ok"
+    assert find_line("awaited", awaits=False).remedy == "%autoawait on"
+    assert "is off" in find_line("awaited", awaits=False).says
 
 
 CASES = {

@@ -19,7 +19,7 @@ async def three_turns(**more):
     return named
 
 
-async def again(named, model, turn=0, **more):
+async def run_again(named, model, turn=0, **more):
     """Run a cell again. Return the note at its beginning, and the note at its end."""
     replaced = named.go_back(turn)
     named.add(f"cell {turn}", "", {})
@@ -29,17 +29,17 @@ async def again(named, model, turn=0, **more):
     return replaced.note, replaced.settle(), replaced.settle()
 
 
-def asked(named):
+def list_questions(named):
     return [message["content"] for message in named.session.messages() if message["role"] == "user"]
 
 
 async def test_an_answer_replaces():
     """A run with an answer replaces the cell's turn and all later turns."""
     named = await three_turns()
-    note, settled, _ = await again(named, ScriptedModel("new"), turn=1)
+    note, settled, _ = await run_again(named, ScriptedModel("new"), turn=1)
     assert "its turn is replaced, and the later turn is dropped: “Three”" in note
     assert settled is None
-    assert (asked(named), len(named.session.results)) == (["One", "Uno"], 2)
+    assert (list_questions(named), len(named.session.results)) == (["One", "Uno"], 2)
 
 
 @pytest.mark.parametrize("model", ["opnai/gpt-4o", ScriptedModel(error("no", 400))])
@@ -49,7 +49,7 @@ async def test_no_answer_puts_back(model):
     """
     named = await three_turns(instructions="Be brief.")
     before = (named.session.messages(), named.session.starts, named.turns(), list(named.session.results))
-    _, settled, later = await again(named, model, instructions="Be long.")
+    _, settled, later = await run_again(named, model, instructions="Be long.")
     assert settled == later
     assert "its turn stays as it was, and so do the 2 later ones" in settled
     assert before == (named.session.messages(), named.session.starts, named.turns(), named.session.results)
@@ -61,6 +61,6 @@ async def test_nothing_to_put_back():
     named.add("cell 3", "", {})
     replace_config(named.session, routes=aagent_session(Harness.TOOL_LOOP, model="opnai/x").config.routes)
     await named.session.arun("Four")
-    _, settled, _ = await again(named, "opnai/x", turn=3)
+    _, settled, _ = await run_again(named, "opnai/x", turn=3)
     assert settled is None
-    assert asked(named) == ["One", "Two", "Three"]
+    assert list_questions(named) == ["One", "Two", "Three"]

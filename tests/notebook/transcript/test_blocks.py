@@ -736,7 +736,7 @@ def test_a_quoted_prompt_ends_with_its_words():
 APPROVED = Decision(True, by="click", at=0.0)
 
 
-def ended(status, decision=None, **more):
+def make_result(status, decision=None, **more):
     """Return the result of a call that has no value."""
     return ToolResult("c1", "Why.", is_error=True, status=status, decision=decision, **more)
 
@@ -753,7 +753,7 @@ def ended(status, decision=None, **more):
 )
 def test_each_end_of_a_call_has_its_mark_and_word(status, decision, line):
     """Failed, refused, cancelled and denied calls have different marks and words, in HTML and in text."""
-    block = draw_call(call(), result=ended(status, decision, ran=status == "failed"))
+    block = draw_call(call(), result=make_result(status, decision, ran=status == "failed"))
     assert block.text.startswith(line)
     assert words(block.html).startswith(line[:10].replace("()", "").strip())
     assert ("tlj-bad" in block.html) == (status in ("failed", "invalid"))
@@ -762,7 +762,7 @@ def test_each_end_of_a_call_has_its_mark_and_word(status, decision, line):
 @pytest.mark.parametrize("status", ["cancelled", "refused"])
 def test_a_call_that_was_cut_keeps_its_decision(status):
     """If the run ended before a call was over, the call's line still says that a person has approved it."""
-    block = draw_call(call(), result=ended(status, APPROVED))
+    block = draw_call(call(), result=make_result(status, APPROVED))
     assert "approved by click" in block.text
     assert f"approved · {status}: Why." in words(block.html)
 
@@ -773,7 +773,12 @@ def test_the_foot_counts_what_the_rows_say():
     """
     decisions = [APPROVED, APPROVED, Decision(True, by="policy")]
     events = [event for one in decisions for event in (call(), ToolResult("c1", "x", decision=one))]
-    events += [call(), ended("denied", Decision(False, "not here", by="policy")), call(), ended("cancelled")]
+    events += [
+        call(),
+        make_result("denied", Decision(False, "not here", by="policy")),
+        call(),
+        make_result("cancelled"),
+    ]
     rows = [block.text for block in steps.render(result_of(events))]
     assert sum("approved by click" in row for row in rows) == 2
     assert "5 tool calls (2 approved, 1 denied, 1 cancelled)" in rows[-1]

@@ -30,7 +30,7 @@ RUN = "%%toolloop -m model -t place_order -p ask --as run\nOrder ink."
 FACTS = "print('RAN', ran, run.tool_results[0].decision.arguments['note'][-14:])"
 
 
-def waiting(jupyter, desk, name, *cells):
+def open_waiting(jupyter, desk, name, *cells):
     """Return the card of a notebook whose second cell waits for a click."""
     jupyter.notebook(name, [SET_UP, RUN, *cells])
     jupyter.share_kernel(name)
@@ -46,7 +46,7 @@ def test_the_form_stands_in_the_place_of_the_arguments(jupyter, desk):
 
     An emptied number is an error, or null if null is allowed. The record marks the changes.
     """
-    card = waiting(jupyter, desk, "form.ipynb", FACTS)
+    card = open_waiting(jupyter, desk, "form.ipynb", FACTS)
     desk.see_number(card.locator("table"), 1, "the arguments, once")
     desk.click("Edit…")
     form = card.locator(".tlj-form")
@@ -84,7 +84,7 @@ def test_what_is_changed_and_changed_back(jupyter, desk):
     """The choice and the reason are changed twice while the card waits. The kernel gets the values that are on the page at
     the end.
     """
-    card = waiting(
+    card = open_waiting(
         jupyter, desk, "back.ipynb", "print('SCOPES', [one.decision.scope for one in run.approvals])"
     )
     for label in ("run", "call"):
@@ -106,7 +106,7 @@ LEFT_OF = """() => { const area = document.querySelectorAll('.jp-Cell')[1].query
 
 def test_what_is_saved_has_no_script(jupyter, desk):
     """Only the live card has the script for the focus. No saved output has it, neither while the card waits nor afterwards."""
-    waiting(jupyter, desk, "script.ipynb", FACTS)
+    open_waiting(jupyter, desk, "script.ipynb", FACTS)
     desk.until(
         "() => !!document.activeElement.closest('.tlj-card')", "the focus on the card: the script has run"
     )
@@ -137,7 +137,7 @@ def test_a_narrow_page(jupyter, desk):
     the state.
     """
     desk.page.set_viewport_size({"width": 600, "height": 900})
-    card = waiting(jupyter, desk, "narrow.ipynb", FACTS)
+    card = open_waiting(jupyter, desk, "narrow.ipynb", FACTS)
     desk.until(NOTHING_LEFT, "nothing under the front-end's bar")
     desk.until(STOP_IN_ITS_LINE, "Stop in the line of the state")
     desk.until(NOTHING_WIDER, "nothing wider than the card")
@@ -151,7 +151,7 @@ def test_a_narrow_page(jupyter, desk):
 
 def test_the_choice_is_seen_in_the_dark(jupyter, desk):
     """On a dark page, the browser draws the list "Approve covers" and its arrow in dark colours."""
-    card = waiting(jupyter, desk, "dark.ipynb")
+    card = open_waiting(jupyter, desk, "dark.ipynb")
     look = "e => { const s = getComputedStyle(e); return [s.appearance, s.backgroundImage, s.colorScheme]; }"
     for name, scheme in (("Dark", "dark"), ("Light", "light")):
         desk.set_theme(name)

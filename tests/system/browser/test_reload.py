@@ -23,7 +23,7 @@ RUN = "n => { const p = window.jupyterapp.shell.currentWidget; p.content.activeC
 KERNEL = "window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel"
 
 
-def waiting(jupyter, desk, name, app="lab"):
+def open_waiting(jupyter, desk, name, app="lab"):
     """Open a notebook whose second cell waits for a click."""
     cells = [
         SET_UP,
@@ -48,7 +48,7 @@ def start(desk, number):
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_saved_card_is_back_and_works(jupyter, desk, app):
     """If the notebook was saved with the card, the loaded page has the card again, and a click on it decides."""
-    waiting(jupyter, desk, f"reload-saved-{app}.ipynb", app)
+    open_waiting(jupyter, desk, f"reload-saved-{app}.ipynb", app)
     desk.save()
     desk.page.reload()
     desk.page.wait_for_selector(".jp-Notebook .jp-Cell")
@@ -74,7 +74,7 @@ def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
     show` shows the run.
     """
     name = f"reload-{how}-{app}.ipynb"
-    waiting(jupyter, desk, name, app)
+    open_waiting(jupyter, desk, name, app)
     desk.page.reload()
     desk.page.wait_for_selector(".jp-Notebook .jp-Cell")
     desk.until(f"() => {KERNEL}?.connectionStatus === 'connected'", "a connected kernel")
@@ -105,7 +105,7 @@ OF_A_RESTART = "Comm not found for comm id"
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_card_says_that_its_kernel_is_gone(jupyter, desk, app):
     """If the kernel is restarted while a card waits, one line says what happened to the call, and no button is left."""
-    waiting(jupyter, desk, f"restart-{app}.ipynb", app)
+    open_waiting(jupyter, desk, f"restart-{app}.ipynb", app)
     desk.menu("Kernel", "Restart Kernel…")
     desk.page.click(".jp-Dialog .jp-mod-accept")
     desk.until(f"() => ({GONE})().includes('was not run')", "the line")

@@ -37,7 +37,7 @@ def test_step_mode_shows_what_is_sent(jupyter, desk, serve):
     desk.run_all()
     desk.see(desk.button("Next"), "the first hold")
     assert server.requests == [], "nothing goes out before Next"
-    first = shown(desk)
+    first = read_shown(desk)
     desk.screenshot("steps-first")
     desk.click("Next")
     desk.wait_for("next: run weigh")
@@ -46,14 +46,14 @@ def test_step_mode_shows_what_is_sent(jupyter, desk, serve):
     desk.click("Next")
     desk.wait_for("3 messages")
     desk.see(desk.button("Next"), "the hold before the second call")
-    second = shown(desk)
+    second = read_shown(desk)
     desk.screenshot("steps-second")
     desk.click("Run to end")
     desk.wait_for("END done")
     sent = [request.body for request in server.requests]
     assert len(sent) == 2
     for picture, body in zip((first, second), sent, strict=True):
-        assert [said(message) for message in picture["messages"]] == body["messages"]
+        assert [leave_out_nulls(message) for message in picture["messages"]] == body["messages"]
         assert picture["tools"] == body["tools"]
         assert picture["temperature"] == body["temperature"] == 0.25
         assert picture["model"] == f"openai/{body['model']}"
@@ -108,13 +108,13 @@ def test_on_a_projector_next_is_in_sight_and_a_key_presses_it(jupyter, desk):
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
 
 
-def shown(desk):
+def read_shown(desk):
     """Return the JSON of the last request that is shown."""
     desk.unfold()
     folded = desk.page.locator(".tlj-step details:has(summary:has-text('the whole request')) pre").last
     return json.loads(folded.inner_text())
 
 
-def said(message):
+def leave_out_nulls(message):
     """Return a message in the form in which it is sent: LiteLLM's client leaves out a content that is null."""
     return {key: value for key, value in message.items() if value is not None}
