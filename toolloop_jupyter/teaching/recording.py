@@ -58,7 +58,8 @@ from .tape import (
 _numbers = itertools.count(1)
 _TOO_DEEP = "what the model sent is nested too deeply to be read again"
 _LONGEST_RESULT = 10_000_000
-"""The most characters of a recorded result that the model gets. They are many, because the recorded run has cut a long result."""
+"""The largest number of characters of a recorded result that the model gets. They are many, because the recorded run has cut a
+long result."""
 
 
 class ReplayMismatch(PlainRefusal):

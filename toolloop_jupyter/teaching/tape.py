@@ -52,7 +52,7 @@ _NO_OPTIONS = frozenset(
 
 
 class RecordingError(HarnessError, ValueError):
-    """Raised if a file is not a recording, has an unknown version, or if no recording can be written to a path."""
+    """Raised if a file is not a recording or has an unknown version, or if a recording cannot be written."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())  # a path in the message may contain an API key

@@ -139,7 +139,7 @@ async def test_a_cell_without_a_text_is_an_error_of_its_row():
             r"\{\{txt\}\} is neither a column nor a variable; did you mean \{\{text\}\}\?",
         ),
         ("{{text}}", [{"text": "a"}, {"other": "b"}], "neither a column nor a variable.* in row 1"),
-        ("Hello", [{"text": "a"}], r"names no column.*write \{\{text\}\}"),
+        ("Hello", [{"text": "a"}], r"names no column.*into it: \{\{text\}\}"),
         ("{{text}}", "text", "rows must be a DataFrame, or dicts or texts in a list, got str"),
         ("{{text}}", 3, "rows must be"),
         ("{{row}}", ["a", 3], "row 1 is a value of type int"),

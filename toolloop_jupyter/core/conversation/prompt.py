@@ -37,7 +37,7 @@ NameCode: TypeAlias = Callable[[str], str]
 kernel gave to the cell."""
 
 MOST_FILE = 20_000_000
-"""The most bytes that one file may have."""
+"""The largest number of bytes that one file may have."""
 _NEEDS: Mapping[str, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
 _PARTS: Mapping[str, Part] = {
     "text": {"text": "Hello"},

@@ -67,7 +67,7 @@ class RowsSpeed:
     pause: float = 0.0
     """Seconds until the present pause ends; 0.0 without a pause. A pause begins if the provider refuses too many requests."""
     concurrency: int = 0
-    """The most model calls that may run at the same time."""
+    """The largest number of model calls that may run at the same time."""
 
 
 @dataclass(frozen=True)

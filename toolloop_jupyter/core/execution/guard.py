@@ -92,7 +92,7 @@ _MOST_PARTS = 10
 """For each error, at most this many notes and this many inner errors are shown."""
 _MOST_LEVELS = 4
 _MOST_TEXT, _MOST_IN_ALL = 100_000, 200_000
-"""The most characters that are read from one text of an error, and from all its texts together."""
+"""The largest number of characters that are read from one text of an error, and from all its texts together."""
 
 
 def explain_error(error: BaseException) -> str:

@@ -38,9 +38,9 @@ class ToolLoopOptions:
     output_retries: int = 2
     """How many times the model may be asked again in one turn, if its answer does not fit `output=`."""
     max_model_calls: int = 100
-    """The most model calls in one turn. In LiteLLM, a turn that reaches the same limit ends in a runtime error."""
+    """The largest number of model calls in one turn. In LiteLLM, a turn that reaches the same limit ends in a runtime error."""
     max_cost: float | None = None
-    """The most US dollars that one turn may cost. The limit is checked before each model call. An unknown cost does
+    """The largest number of US dollars that one turn may cost. The limit is checked before each model call. An unknown cost does
     not count, for example the cost of an answer that broke off; `max_model_calls` also limits the calls of unknown cost."""
     on_limit: OnLimit = "stop"
     """"stop": a turn that reaches max_turns, max_model_calls or max_cost ends at once. "answer": before the turn ends, the model
@@ -183,9 +183,9 @@ class Limits:
     """The limits of a turn that are keywords of LiteLLM's agent API. `ToolLoopOptions` has more limits."""
 
     max_turns: int | None = None
-    """The most tool calls in one turn."""
+    """The largest number of tool calls in one turn."""
     timeout: float | None = None
-    """The most seconds for one turn."""
+    """The largest number of seconds for one turn."""
 
 
 @hide_in_repr

@@ -46,7 +46,7 @@ from ..events import Attachment, Fields, make_plain, read_content, read_count, r
 from ..text import LONGEST_ARGUMENTS, MOST_CALLS, join_surrogates, join_surrogates_in, shorten
 
 _LONGEST_ID = 50_000
-"""The most characters of a tool call's id; a longer id is replaced. LiteLLM appends a thought signature of some thousand
+"""The largest number of characters of a tool call's id; a longer id is replaced. LiteLLM appends a thought signature of some thousand
 characters to Gemini's ids.
 """
 _LONGEST_NAME = 1_000
@@ -595,9 +595,10 @@ def _write_text(item: object) -> str:
 # --- its attachments ----------------------------------------------------------------------------------------------
 
 _MOST_NAME = 300
-"""The most characters of an attachment's name. A longer name is shortened."""
+"""The largest number of characters of an attachment's name. A longer name is shortened."""
 _MOST_ATTACHED = 100
-"""The most attachments of one message that are kept. Further attachments are only counted, and a line states their number."""
+"""The largest number of attachments of one message that are kept. Further attachments are only counted, and a line states
+their number."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})

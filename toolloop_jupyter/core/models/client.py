@@ -113,7 +113,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 
 def is_litellm_loaded() -> bool:
-    """Return True if litellm has been imported to its end, by this package or by the user. Then `import litellm` never waits."""
+    """Return True if the import of litellm is complete, whoever began it. In this case, `import litellm` never waits."""
     module = sys.modules.get("litellm", sys)
     # private: `_initializing` (Python 3.10 to 3.14) is True until the import has ended. Meanwhile `import litellm` waits in other
     # threads. `hasattr` must not be used: `__getattr__` of litellm would import more modules here.
@@ -281,7 +281,7 @@ def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -
 # --- facts that LiteLLM's stream wrapper hides ------------------------------------------------------------------
 
 _LONGEST_BLOCKING = 0.004
-"""The most seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
+"""The largest number of seconds for which reading a stream keeps other tasks waiting (a Stop button, other cells)."""
 
 
 class StreamFacts:

@@ -24,9 +24,9 @@ CLEAN_END = "Stream ended before a finish_reason was received"
 LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. If the provider asks for a longer wait, the retry waits only this long."""
 _LONGEST_SHOWN = 600
-"""The most characters of a provider's error text that are shown."""
+"""The largest number of characters of a provider's error text that are shown."""
 MOST_READ = 20_000
-"""The most characters of a provider's error text that are read. A server may answer with megabytes."""
+"""The largest number of characters of a provider's error text that are read. A server may answer with megabytes."""
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 """HTTP statuses of refusals that a retry cannot change."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})

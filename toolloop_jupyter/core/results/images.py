@@ -27,13 +27,14 @@ PicturePlace: TypeAlias = Literal["tool", "user"]
 """The message in which a provider reads a tool's pictures: the tool message, or a user message after the tool message."""
 
 MOST_SIDE = 1_200
-"""The most pixels on the longer side of a picture that is sent. With more pixels, models would see little more detail."""
+"""The largest number of pixels on the longer side of a picture that is sent. With more pixels, models would see little more
+detail."""
 MOST_BYTES = 1_500_000
-"""The most bytes of one picture, before it is encoded as base64. Anthropic takes 5 MB of base64."""
+"""The largest number of bytes of one picture, before it is encoded as base64. Anthropic takes 5 MB of base64."""
 MOST_EACH = 4
-"""The most pictures that are sent for one result."""
+"""The largest number of pictures that are sent for one result."""
 MOST_THUMBNAIL = 100_000
-"""The most characters in the data address of a thumbnail. A thumbnail shows a person which picture the model got."""
+"""The largest number of characters in the data address of a thumbnail. A thumbnail shows a person which picture the model got."""
 
 
 def detect_format(data: bytes | bytearray) -> str:

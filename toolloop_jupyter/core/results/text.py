@@ -44,7 +44,7 @@ from ..text import join_surrogates, shorten
 from .images import describe_picture, is_drawable, read_picture
 
 LIMIT = 20_000
-"""The most characters of a result that the model gets, unless the tool or the run sets another limit."""
+"""The largest number of characters of a result that the model gets, unless the tool or the run sets another limit."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NESTED_LIMIT = 2_000  # the most characters for a table or a picture inside a list or an object

@@ -37,7 +37,7 @@ from .store import Store, decode_row
 from .table import RowPrompt, Table
 
 STOP_WAIT = 0.4
-"""The most seconds that a stopped run waits for its rows to end."""
+"""The largest number of seconds that a stopped run waits for its rows to end."""
 LONGEST_BLOCK = 0.01
 """How many seconds rows that need no run may block the event loop. Then other tasks get a turn."""
 _NOT_IN_KEY = frozenset(

@@ -28,7 +28,8 @@ OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 LONGEST_PAUSE = 30.0
 """The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
-"""The most pauses without an answered call between them. After so many pauses, the next refused call ends the run."""
+"""The largest number of pauses without an answered call between them. After so many pauses, the next refused call ends the
+run."""
 GROWTH = 0.25
 """Each answered call adds GROWTH / limit to `Pace.limit`. So if the limit is 8, eight answered calls add about GROWTH."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .workers import Workers
 
 MOST_ASKING = 100
-"""The most rows that may wait for a person. While this number of rows wait, no further row begins."""
+"""The largest number of rows that may wait for a person. While this number of rows wait, no further row begins."""
 SHOWN_LAST = 3
 """`RowsProgress.last` has this many rows."""
 RATE_OF = 50
@@ -48,11 +48,11 @@ class RowsOptions:
     """The options of a whole rows run. The options of the single rows are in the run's `Config`."""
 
     concurrency: int = 8
-    """The most rows that run at the same time. With an executor, this is the limit for each worker."""
+    """The largest number of rows that run at the same time. With an executor, this is the limit for each worker."""
     store: str | Path | None = None
     """The file that keeps each finished row. The next run takes finished rows from this file. None: no file."""
     max_cost: float | None = None
-    """The most US dollars for all rows of this run. This limit is checked before each model call. None: no limit."""
+    """The largest number of US dollars for all rows of this run. This limit is checked before each model call. None: no limit."""
     on_error: OnError = "continue"
     """After a row has failed: "continue" runs all other rows; "stop" begins no further row, and lets running rows end."""
     executor: Any = None
@@ -289,7 +289,7 @@ class RowsRun:
         await self._keep(row)
 
     async def _keep(self, row: Row) -> None:
-        """Write a row that has ended to the store, and count it. End the run if the row's error or a limit requires this."""
+        """Write a finished row to the store, and count it. End the run if the row's error or a limit requires this."""
         if self._state.is_cut and row.stop_reason == "cancelled":
             self._tally.cut.append(row)
             return

@@ -174,7 +174,8 @@ class RowPrompt:
             if number == 0 and named.isdisjoint(row):
                 columns = list_some([f"{{{{{name}}}}}" for name in row], 8)
                 raise ArgumentInvalid(
-                    f"the prompt names no column, so it would be the same for all rows: write {columns}"
+                    "the prompt names no column, so it would be the same for all rows; "
+                    f"put at least one of these into it: {columns}"
                 )
 
     def _find_missing(self, row: Mapping[str, Any]) -> str:

@@ -36,9 +36,9 @@ from .store import encode_row
 CHUNK = 4
 """A chunk has CHUNK times `concurrency` rows."""
 MOST_CHUNKS = 256
-"""The most chunks that the executor has at the same time."""
+"""The largest number of chunks that the executor has at the same time."""
 MOST_LOST = 3
-"""The most tries for a row whose worker dies. In the last try, the row is sent alone."""
+"""The largest number of tries for a row whose worker dies. In the last try, the row is sent alone."""
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
 """A function that keeps a row which a worker has run. It gets the row's data and the row's job."""
 Address: TypeAlias = tuple[Any, bytes]

@@ -103,9 +103,9 @@ class Keywords(TypedDict, total=False):
     output: object
     """The type of the final answer: a pydantic model, a dataclass, a list, a union or another type that pydantic validates."""
     max_turns: int | None
-    """The most tool calls in one turn."""
+    """The largest number of tool calls in one turn."""
     timeout: float | None
-    """The most seconds for one turn."""
+    """The largest number of seconds for one turn."""
     metadata: Mapping[str, object] | None
     """Data for the gateway's spend logs."""
     options: object

@@ -20,9 +20,9 @@ from ..execution import attempt, attempt_call, shorten_repr
 SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
 SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 MOST_FILE = 50 * 1024 * 1024
-"""The most bytes of a file. Larger files are ignored. LiteLLM 1.110 has the same limit."""
+"""The largest number of bytes of a file. Larger files are ignored. LiteLLM 1.110 has the same limit."""
 MOST_DIFF = 256 * 1024
-"""The most bytes of a file that gets a diff. Larger files are reported without a diff."""
+"""The largest number of bytes of a file that gets a diff. Larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
 """How many characters of the files' old texts are kept at most during a turn. Diffs are made from these texts."""
 

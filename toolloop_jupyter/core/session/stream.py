@@ -28,9 +28,9 @@ from ..models import log_unexpected
 from .sandbox import Watch
 
 MOST_UNREAD = 256
-"""The most unread events. When this number is reached, the turn waits until the reader has read an event."""
+"""The largest number of unread events. When this number is reached, the turn waits until the reader has read an event."""
 WIND_DOWN = 1.0
-"""The most seconds that the reader of a stopped turn waits for the end of the turn."""
+"""The largest number of seconds that the reader of a stopped turn waits for the end of the turn."""
 
 PromptLike: TypeAlias = "str | Sequence[object] | Prompt"
 """A prompt from a caller: a text, a list (of texts, pictures, paths and other values) or a Prompt that is ready to be sent."""

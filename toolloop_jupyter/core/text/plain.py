@@ -144,13 +144,15 @@ def count_same(one: Sequence[object], other: Sequence[object]) -> int:
 # error that names the bound.
 
 MOST_CALLS = 1_000
-"""The most tool calls in one answer. Only a model or a server that repeats itself sends more."""
+"""The largest number of tool calls in one answer. Only a model or a server that repeats itself sends more."""
 LONGEST_ARGUMENTS = 1_000_000
-"""The most characters of one tool call's arguments. The longest answers of today's models have fewer."""
+"""The largest number of characters of one tool call's arguments. The longest answers of today's models have fewer."""
 MOST_VALUES = 10_000
-"""The most JSON values in one tool call's arguments. Reading them blocks the event loop for less than 50 ms (measured: 35 ms)."""
+"""The largest number of JSON values in one tool call's arguments. Reading them blocks the event loop for less than 50 ms
+(measured: 35 ms)."""
 DEEPEST = 100
-"""The most levels of nesting in JSON data. Pydantic's serialiser fails at 255 levels, Python's recursion a little deeper."""
+"""The largest number of levels of nesting in JSON data. Pydantic's serialiser fails at 255 levels, Python's recursion a little
+deeper."""
 
 
 def is_deeper(value: object, levels: int = DEEPEST) -> bool:

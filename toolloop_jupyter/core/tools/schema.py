@@ -37,7 +37,7 @@ _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _TYPE_OF_KEYWORD = {"items": "array", "properties": "object"}
 """Keyword -> type. A schema with this keyword gets this type if the schema does not name a type."""
 _LONGEST_CHAIN = 10
-"""The most references, each to the next one, that are followed."""
+"""The largest number of references, each to the next one, that are followed."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 _ANY_VALUE: JsonSchema = {

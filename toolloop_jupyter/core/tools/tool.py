@@ -138,7 +138,10 @@ class BoundCall:
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """Return a BoundCall with the arguments after a person's `edit`; this object if none changed. Raises InvalidArguments."""
+        """Return a BoundCall with the arguments after a person's `edit`. Return this object if no argument has changed.
+
+        Raises InvalidArguments.
+        """
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
@@ -257,7 +260,9 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
-    """Return the Tools of `functions`, in the same order. A ToolSource gives several Tools; a repeated function, one Tool.
+    """Return the Tools of `functions`, in the same order. A ToolSource gives several Tools.
+
+    A function that is listed twice gives one Tool.
 
     Raises ToolDefinitionError, which lists all problems of all functions.
     """

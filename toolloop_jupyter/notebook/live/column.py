@@ -211,7 +211,7 @@ class TerminalWriter:
                 print(new, end="", flush=True)  # noqa: T201 - a terminal
 
     def show(self) -> None:
-        """End the line. Called before another output, which is not part of the text. After that output, the text may continue."""
+        """End the line that has begun. Call this before an output that is not part of the text. The text may continue after it."""
         if self._in_line:
             self._in_line = False
             print()  # noqa: T201 - a terminal

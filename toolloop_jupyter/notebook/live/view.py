@@ -149,7 +149,7 @@ class CellRun:
         self._show(self._steps.end_text())
 
     def do_without_hooks(self) -> None:
-        """Call this if the run does not call `hooks`: a run of LiteLLM's own harnesses, or a run that has begun already."""
+        """Expect no call of `hooks`. This is for a run of LiteLLM's own harnesses, and for a run that has begun already."""
         self._has_hooks = False
 
     def stop(self) -> None:

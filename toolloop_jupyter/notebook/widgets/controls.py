@@ -198,7 +198,10 @@ def hold_cards(but: Card | None = None) -> None:
 
 
 class StepCard(Card):
-    """The card of step mode. "Next" lets the run do one step, "Run to end" all further steps. Stop is on the toolbar."""
+    """The card of step mode. "Next" lets the run do one step; "Run to end" lets it do all further steps.
+
+    The button Stop is on the toolbar.
+    """
 
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         self._answered = False
