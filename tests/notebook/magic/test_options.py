@@ -209,7 +209,7 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
         ("""--set stop=("a b",'c') --set seed=1""", {"stop": ("a b", "c"), "seed": 1}),
         ("--set x=NONE_YET --set stop=$1,000", {"x": "NONE_YET", "stop": "$1,000"}),
         ("--set stream_options=None --set store=True", {"stream_options": None, "store": True}),
-        ("--set temperature=TEMP --seed {{TEMP}}", {"temperature": 0.25, "seed": 0.25}),
+        ("--set temperature=TEMP --top-p {{TEMP}}", {"temperature": 0.25, "top_p": 0.25}),
         ("--set seed=N --set stop=STOPS", {"seed": 7, "stop": ["x"]}),
         ("--set user=MY_KEY", {"user": "MY_KEY"}),
         ("--set user=NO_NUMBER", {"user": "NO_NUMBER"}),
