@@ -2,7 +2,7 @@
 
     model = ScriptedModel(
         [reasoning("I have to look."), call("search_code", query="TODO")],
-        call("read_file", '{"path": '),             # arguments that are no JSON
+        call("read_file", '{"path": '),             # arguments that are not JSON
         lambda messages: f"It said: {messages[-1]['content']}",
     )
 
@@ -281,7 +281,7 @@ def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **
     """Return the part that calls a tool with these keyword arguments. `name` is the tool's name or its function.
 
     A text in `raw_arguments` is sent unchanged instead of arguments. It may be invalid JSON.
-    Raises ScriptError if an argument is no JSON value.
+    Raises ScriptError if an argument is not a JSON value.
     """
     called = name if isinstance(name, str) else getattr(name, "__name__", None)
     if called is None:

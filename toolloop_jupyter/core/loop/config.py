@@ -266,7 +266,7 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
 def find_approver(config: Config, *, streamed: bool) -> Approver:
-    """Return who decides about the tool calls of a turn: the first of these that there is.
+    """Return who decides about the tool calls of a turn: the first of these that exists.
 
     "callback": `on_approval`. "reader": the reader of a `streamed` turn. "host": a person, if the host can ask one. "nobody".
     """

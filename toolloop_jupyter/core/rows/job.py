@@ -39,7 +39,7 @@ from .table import RowPrompt, Table
 STOP_WAIT = 0.4
 """The largest number of seconds that a stopped run waits for its rows to end."""
 LONGEST_BLOCK = 0.01
-"""How many seconds rows that need no run may block the event loop. Then other tasks get a turn."""
+"""Rows that need no run may block the event loop for this many seconds. After that, other tasks can run."""
 _NOT_IN_KEY = frozenset(
     ["stream", "stream_options", "num_retries", "max_retries", "timeout", "request_timeout", "stream_timeout"]
 ) | {"metadata", "api_base", "base_url"}
@@ -186,7 +186,7 @@ class JobSource:
         return Job(number, name, row, prompt, digest.hexdigest()[:32])
 
     def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
-        """Return the Job of a row that has to be run; else its Row: from the store, or failed if its prompt cannot be made."""
+        """Return the Job of a row that has to be run. Return a Row if the store has the answer, or if the prompt cannot be made."""
         try:
             job = self._make_job(number, row)
         except ArgumentInvalid as error:

@@ -64,7 +64,7 @@ class Capabilities:
 def require_tool_loop(harness: object) -> None:
     """Check that `harness` is TOOL_LOOP. It may be a member of our Harness or of LiteLLM's Harness.
 
-    Raises ArgumentTypeInvalid if the value is no Harness, CapabilityUnsupported if it is another member.
+    Raises ArgumentTypeInvalid if the value is not a Harness, CapabilityUnsupported if it is another Harness.
     """
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
         wanted = harness.strip().upper().replace("-", "_") if isinstance(harness, str) else ""

@@ -264,7 +264,7 @@ class SentArguments:
             self.parsed, is_strict = _decode(raw)
         except InvalidArguments as error:
             self.problem = str(error)
-        # A person's code may call a tool with values that are no JSON data, such as dates.
+        # A person's code may call a tool with values that are not JSON data, such as dates.
         self.stored: Any = raw if is_strict else json.dumps(self.parsed, ensure_ascii=False, default=str)
         """The arguments for the conversation: `raw` if it is strict JSON, else `parsed` as JSON."""
 

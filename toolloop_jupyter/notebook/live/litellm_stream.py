@@ -213,7 +213,7 @@ class _Conversion:
         return Notice(f"{type(event).__name__}: {take_first_line(repr(event), 200)}")
 
     def _request(self, theirs: Theirs) -> Approval:
-        """Make our request from LiteLLM's. LiteLLM's names no call, so we choose an open call of the same tool, if any."""
+        """Make our request from LiteLLM's request, which names no call. So we choose an open call of the same tool, if any."""
         calls = [call for call, _ in self._open.values() if call.id not in self.requests]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         calls.sort(key=lambda call: call.input != theirs.input)

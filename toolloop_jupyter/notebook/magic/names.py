@@ -193,7 +193,7 @@ _OF_IPYTHON = ("In", "Out", "exit", "quit", "open", "get_ipython")
 def list_variables(names: Names, fits: Fits = lambda _: True) -> list[str]:
     """Return the names of the person's variables whose values `fits` accepts. Private and IPython's variables are left out.
 
-    A lazy object or a proxy may raise an exception when `fits` looks at it. `fits` has then not accepted it.
+    A lazy object or a proxy may raise an exception when `fits` looks at it. The variable is then left out.
     """
     shown = (name for name in names if not name.startswith("_") and name not in _OF_IPYTHON)
     return [name for name in shown if attempt_call(fits, names[name]) is True]

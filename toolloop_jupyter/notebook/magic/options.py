@@ -362,7 +362,7 @@ _STRING_OR_BRACKET = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[\[{()}\
 
 
 def _find_closing(line: str, at: int) -> int:
-    """Return the index behind the bracket that closes the one at `at`; len(line) if no bracket does. Strings are skipped."""
+    """Return the index after the bracket that closes the bracket at `at`; `len(line)` if there is none. Strings are skipped."""
     depth = 0
     for token in _STRING_OR_BRACKET.finditer(line, at):
         depth += (token[0] in "[{(") - (token[0] in "]})")

@@ -126,7 +126,8 @@ CHARACTERS_OF_A_TOKEN = 4
 def tell_size_of_rows(request: Request, total: int | None) -> str:
     """Return a sentence with the number of rows, and an estimate of the tokens in their first requests.
 
-    `request` is the first row's. The estimate assumes that the others are as long. `total` is None if it is not known.
+    `request`: the request of the first row. The estimate assumes that the other requests are as long. `total` is None if the
+    number of rows is not known.
     """
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)

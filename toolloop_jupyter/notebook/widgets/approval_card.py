@@ -169,7 +169,10 @@ _FOLD = 400
 
 
 def name_place(approval: Approval) -> str:
-    """Return which row is asked about, or else which call of the run, or else ""; "asked in …" for a question of a running call."""
+    """Return the row that the question is about: "row 17 of 1,000". If there is no row, return the number of the call in its run.
+
+    The text begins with "asked in" if a running tool asks. It is "" if neither a row nor a number is known.
+    """
     if approval.row or not approval.number:
         return approval.row
     return f"{'asked in ' if approval.question else ''}call {approval.number} of this run"
@@ -268,7 +271,7 @@ class FieldSpec:
         return f'<div class="tlj">{dim(words)}</div>' if words else ""
 
     def put_into(self, arguments: dict[str, object], content: object) -> None:
-        """Set the argument to the content of the field. Raises ValueError if the content is no JSON, no number, or empty."""
+        """Set the argument to the content of the field. Raises ValueError if the content is not valid."""
         if content == self.shown:
             return  # untouched: the argument keeps its value
         if self.kind not in ("json", "number"):
